@@ -1,5 +1,5 @@
 # make                     builds src/valkey-server, -benchmark, -cli, -check-rdb, -check-aof, -rdma-proxy, and the
-#                          client library src/client/libvalkeyrdma
+#                          client library build/lib/libvalkeyrdma
 # make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side;
 #                          charts: build/demo.html
 # make check               after `make` it takes less than a minute: style, unit tests, one suite of each kind
@@ -18,7 +18,8 @@
 # Options: BUILD_RDMA=yes|no  BUILD_TLS=yes|no  USE_SYSTEMD=yes|no  MALLOC=jemalloc|libc
 #          SANITIZER=address|undefined|thread (or address,undefined)
 #          OPTIMIZATION=-O3   WERROR=yes  V=1  PREFIX=/usr/local  DEBUG_FLAGS=-g
-# Each set of options has an object directory of its own under build/, so that changing one rebuilds just what it must.
+# Everything that is built lies in build/; src/ has links to the programs. Each set of options has an object directory
+# of its own there, so that changing one rebuilds just what it must.
 
 PREFIX ?= /usr/local
 MALLOC ?= jemalloc
@@ -145,13 +146,14 @@ say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(2))
 
 # Layers, lowest first. The tools know lib, resp and net; the server knows all but the tools.
 COMMON_LAYERS := lib resp net
-SERVER_LAYERS := store formats server commands persistence repl pubsub script acl tracking cluster sentinel metrics
-sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c))
+SERVER_LAYERS := store snapshot formats server commands blob persistence repl pubsub script acl tracking cluster \
+    sentinel metrics module
+sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c src/$(layer)/*/*/*.c))
 rdma_sources := $(wildcard src/net/rdma/*.c)
 tls_sources := $(wildcard src/net/tls*.c src/net/rdma/tls*.c)
 left_out := $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)) $(if $(filter no,$(BUILD_TLS)),$(tls_sources))
 COMMON := $(filter-out $(left_out),$(call sources,$(COMMON_LAYERS)))
-pulling := src/repl/pull_primary.c src/repl/pull_reads.c src/repl/pull_replica.c \
+pulling := $(addprefix src/repl/pull/,primary.c reads.c replica.c) \
     src/cluster/migration/pull_source.c src/cluster/migration/pull_target.c
 SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(pulling)), \
     $(call sources,$(SERVER_LAYERS)))
@@ -165,35 +167,32 @@ HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%) \
     $(if $(filter no,$(BUILD_TLS)),tests/programs/tls-%),$(wildcard tests/programs/*.c))
 objects = $(patsubst %.c,$(B)/%.o,$(1))
 
-PROGRAMS := src/valkey-server src/valkey-sentinel \
-    src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof \
-    $(if $(filter yes,$(BUILD_RDMA)),src/valkey-rdma-proxy)
+PROGRAMS := $(addprefix src/valkey-,server benchmark cli check-rdb check-aof \
+    $(if $(filter yes,$(BUILD_RDMA)),rdma-proxy rdma-run))
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
 # The RDMA client library: the transport and what it needs, as position independent code with libc's allocator. It loads
 # rdma-core at run time (src/client/verbs.c). The shared library shows the functions of its header only; the static one
 # is a single object in which all others are local.
 CLIENT_ABI := 1
-CLIENT_LIBRARY := src/client/libvalkeyrdma.so.$(CLIENT_ABI)
-CLIENT_LIBRARIES := $(if $(filter yes,$(BUILD_RDMA)),$(CLIENT_LIBRARY) src/client/libvalkeyrdma.so \
-    src/client/libvalkeyrdma.a)
-CLIENT := $(addprefix src/client/,connection.c context.c verbs.c)
+CLIENT_LIBRARY := build/lib/libvalkeyrdma.so.$(CLIENT_ABI)
+CLIENT_LIBRARIES := $(if $(filter yes,$(BUILD_RDMA)),$(CLIENT_LIBRARY) build/lib/libvalkeyrdma.so \
+    build/lib/libvalkeyrdma.a)
+CLIENT := $(addprefix src/client/,connection.c context.c placement.c region.c verbs.c)
 PIC := $(B)/pic
 pic_objects = $(patsubst %.c,$(PIC)/%.o,$(1))
 PIC_COMMON := $(filter-out $(tls_sources),$(call sources,lib net))
 PIC_FLAGS = $(filter-out -DUSE_JEMALLOC -DUSE_TLS -DUSE_SYSTEMD,$(CPPFLAGS)) -fPIC -fvisibility=hidden \
     -DLIBRARY_THAT_IS_LOADED
 
-# The launcher and the library that it preloads.
-RUN_LIBRARY := $(if $(filter yes,$(BUILD_RDMA)),src/client/run/libvalkey-rdma-run.so)
-RUN_PROGRAM := $(if $(RUN_LIBRARY),src/valkey-rdma-run)
+# The library that the launcher preloads. It finds it beside itself.
+RUN_LIBRARY := $(if $(filter yes,$(BUILD_RDMA)),build/bin/libvalkey-rdma-run.so)
 RUN := $(filter-out %_main.c,$(wildcard src/client/run/*.c)) src/client/verbs.c
 
 .PHONY: all check test test-all test-rxe test-programs run-tests unit demo install uninstall clean distclean help \
     install-deps check-includes check-style helpers simulation softrdma FORCE
-all: $(PROGRAMS) $(SOFTRDMA) $(CLIENT_LIBRARIES) $(RUN_PROGRAM) $(RUN_LIBRARY)
+all: $(PROGRAMS) src/valkey-sentinel $(SOFTRDMA) $(CLIENT_LIBRARIES) $(RUN_LIBRARY)
 
-# Programs lie in src/, one for all variants: they are linked anew when the variant changes.
 # The commit that is built, for INFO and --version; zeros where the sources come without their repository.
 $(B)/git_commit.c: FORCE
 	@mkdir -p $(@D); commit=$$([ -e .git ] && git rev-parse --short=8 HEAD 2>/dev/null || echo 00000000); \
@@ -204,28 +203,31 @@ $(B)/git_commit.c: FORCE
 $(B)/git_commit.o: $(B)/git_commit.c
 	$(Q)$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
 
+# Programs lie in build/bin, one for all variants: they are linked anew when the variant changes.
 build/variant: FORCE
-	@mkdir -p build; echo '$(B)' | cmp -s - $@ || echo '$(B)' > $@
+	@mkdir -p build/bin build/lib build/programs/preload build/simulation; echo '$(B)' | cmp -s - $@ || echo '$(B)' > $@
 
 define link
 $(call say,LINK,$@)
 $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1)
 endef
-src/valkey-server: $(call objects,$(COMMON) $(SERVER) src/main.c) $(B)/git_commit.o build/variant
-	$(call link,$(LIBS) $(LIBS_SERVER))
+make_link = @[ "$$(readlink $@)" = $(1) ] || ln -sf $(1) $@
+$(PROGRAMS): src/%: build/bin/% FORCE
+	$(call make_link,../$<)
 # The server knows by its name that it is a Sentinel.
 src/valkey-sentinel: src/valkey-server
-	$(call say,LINK,$@)
-	$(Q)ln -sf valkey-server $@
-src/valkey-cli: $(call objects,$(COMMON) $(CLI)) $(B)/src/tools/cli_commands_txt.o build/variant
+	$(call make_link,valkey-server)
+build/bin/valkey-server: $(call objects,$(COMMON) $(SERVER) src/main.c) $(B)/git_commit.o build/variant
+	$(call link,$(LIBS) $(LIBS_SERVER))
+build/bin/valkey-cli: $(call objects,$(COMMON) $(CLI)) $(B)/src/tools/cli_commands_txt.o build/variant
 	$(call link,$(LIBS) $(LIBS_EDIT))
-src/valkey-benchmark: $(call objects,$(COMMON) $(BENCHMARK)) $(B)/src/tools/benchmark_page_html.o build/variant
+build/bin/valkey-benchmark: $(call objects,$(COMMON) $(BENCHMARK)) $(B)/src/tools/benchmark_page_html.o build/variant
 	$(call link,$(LIBS))
 
-src/valkey-check-rdb src/valkey-check-aof: src/valkey-check-%: $(call objects,$(COMMON) $(CHECK_SHARED)) build/variant
+build/bin/valkey-check-rdb build/bin/valkey-check-aof: $(call objects,$(COMMON) $(CHECK_SHARED)) build/variant
 	$(call link,$(LIBS))
-src/valkey-check-rdb: $(call objects,src/tools/check_rdb_main.c)
-src/valkey-check-aof: $(call objects,src/tools/check_aof_main.c)
+build/bin/valkey-check-rdb: $(call objects,src/tools/check_rdb_main.c)
+build/bin/valkey-check-aof: $(call objects,src/tools/check_aof_main.c)
 
 $(PIC)/%.o: %.c
 	@mkdir -p $(@D)
@@ -237,22 +239,22 @@ $(CLIENT_LIBRARY): $(call pic_objects,$(CLIENT)) $(PIC)/common.a src/client/valk
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(filter-out -rdynamic,$(LDFLAGS)) -shared -o $@ $(filter %.o %.a,$^) -Wl,-soname,$(@F) \
 	    -Wl,--version-script=src/client/valkeyrdma.map -Wl,-z,nodelete -Wl,--gc-sections -Wl,--no-undefined -lm -ldl
-src/client/libvalkeyrdma.so: $(CLIENT_LIBRARY)
+build/lib/libvalkeyrdma.so: $(CLIENT_LIBRARY)
 	$(Q)ln -sf $(<F) $@
-src/client/libvalkeyrdma.a: $(call pic_objects,$(CLIENT)) $(PIC)/common.a build/variant
+build/lib/libvalkeyrdma.a: $(call pic_objects,$(CLIENT)) $(PIC)/common.a build/variant
 	$(call say,AR,$@)
 	$(Q)$(call of_compiler,ld) -r -o $(PIC)/valkeyrdma.o $(filter %.o %.a,$^)
 	$(Q)$(call of_compiler,objcopy) --localize-hidden $(PIC)/valkeyrdma.o
 	$(Q)rm -f $@ && $(call of_compiler,ar) rcs $@ $(PIC)/valkeyrdma.o
 
 PROXY := $(wildcard src/client/proxy/*.c)
-src/valkey-rdma-proxy: $(call objects,$(COMMON) $(PROXY)) build/variant
+build/bin/valkey-rdma-proxy: $(call objects,$(COMMON) $(PROXY)) build/variant
 	$(call link,$(LIBS))
-src/client/run/libvalkey-rdma-run.so: $(call pic_objects,$(RUN)) $(PIC)/common.a src/client/run/run.map build/variant
+build/bin/libvalkey-rdma-run.so: $(call pic_objects,$(RUN)) $(PIC)/common.a src/client/run/run.map build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(filter-out -rdynamic,$(LDFLAGS)) -shared -o $@ $(filter %.o %.a,$^) -Wl,-soname,$(@F) \
 	    -Wl,--version-script=src/client/run/run.map -Wl,-z,nodelete -Wl,--gc-sections -lm -ldl
-src/valkey-rdma-run: $(call objects,src/client/run/run_main.c) build/variant
+build/bin/valkey-rdma-run: $(call objects,src/client/run/run_main.c) build/variant
 	$(call link)
 
 # A text as a constant: each line becomes a string. The page of valkey-benchmark --report, and the commands that
@@ -281,32 +283,45 @@ $(B)/unit/%: $(B)/tests/unit/%.o $(call objects,$(COMMON) $(SERVER))
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS) $(LIBS_SERVER) $(LIBS_CMOCKA)
 # The decisions of valkey-cli --cluster.
 $(B)/unit/test_cli_cluster_plan: $(B)/src/tools/cli_cluster_plan.o
+$(B)/unit/test_sentinel_simulation: $(B)/tests/simulation/sentinel_simulator.o
+CLUSTER_SIMULATOR := $(B)/tests/simulation/cluster_simulator.o
+$(patsubst %,$(B)/unit/test_%,cluster_claims cluster_rules cluster_sync_simulation cluster_views copied_owners \
+    migration_machine): $(CLUSTER_SIMULATOR)
+$(B)/unit/test_cluster_simulation: $(CLUSTER_SIMULATOR) $(B)/tests/simulation/cluster_faults.o
 # Simulations, which are run by hand.
-SIMULATIONS := $(wildcard tests/simulation/*.c)
-SIMULATION_PROGRAMS := $(patsubst %.c,%,$(SIMULATIONS))
-SIMULATED := $(wildcard src/cluster/protocol/*.c) src/cluster/migration/outcome.c \
-	$(addprefix src/repl/sync/,sync_who.c sync_lease.c sync_record.c)
-tests/simulation/%: $(B)/tests/simulation/%.o $(call objects,$(COMMON) $(SIMULATED)) \
+SIMULATIONS := tests/simulation/cluster.c tests/simulation/cluster_sync.c
+SIMULATION_PROGRAMS := $(patsubst tests/%.c,build/%,$(SIMULATIONS))
+SIMULATED := $(wildcard src/cluster/protocol/*.c) $(wildcard src/cluster/migration/protocol/*.c) \
+	$(wildcard src/repl/quorum/protocol/*.c)
+build/simulation/cluster: $(B)/tests/simulation/cluster_faults.o
+build/simulation/%: $(B)/tests/simulation/%.o $(call objects,$(COMMON) $(SIMULATED)) $(CLUSTER_SIMULATOR) \
 		build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
 simulation: $(SIMULATION_PROGRAMS)
-HELPER_PROGRAMS := $(patsubst %.c,%,$(HELPERS))
-tests/programs/%: $(B)/tests/programs/%.o $(call objects,$(COMMON)) build/variant
+HELPER_PROGRAMS := $(patsubst tests/%.c,build/%,$(HELPERS))
+build/programs/%: $(B)/tests/programs/%.o $(call objects,$(COMMON)) build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
 SOCKET_CASES := $(wildcard tests/programs/sockets/*.c)
-tests/programs/socket-cases: $(call objects,$(SOCKET_CASES))
-# It knows nothing of this project but the client library.
-tests/programs/rdma-client: $(B)/tests/programs/rdma-client.o src/client/libvalkeyrdma.a build/variant
+build/programs/socket-cases: $(call objects,$(SOCKET_CASES))
+# They know nothing of this project but the client library.
+build/programs/rdma-client build/programs/rdma-placement: build/programs/rdma-%: $(B)/tests/programs/rdma-%.o \
+		build/lib/libvalkeyrdma.a build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(filter-out -rdynamic,$(LDFLAGS)) -o $@ $(filter %.o %.a,$^) -lm -ldl
 # Libraries that a test puts into a program by LD_PRELOAD; without sanitizers, which the program may have.
-PRELOADS := $(patsubst %.c,%.so,$(wildcard tests/programs/preload/*.c))
-tests/programs/preload/%.so: tests/programs/preload/%.c
+PRELOADS := $(patsubst tests/%.c,build/%.so,$(wildcard tests/programs/preload/*.c))
+build/programs/preload/%.so: tests/programs/preload/%.c build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) -std=c11 -O1 -g $(WARNINGS) -fPIC -shared -pthread -o $@ $< -ldl
-helpers: $(HELPER_PROGRAMS) $(PRELOADS)
+# Modules that the tests load. Like modules of others they know the header of the interface only.
+MODULES := $(patsubst tests/%.c,build/%.so,$(wildcard tests/modules/*.c))
+build/modules/%.so: tests/modules/%.c src/module/valkeymodule.h
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 -g $(WARNINGS) -Isrc -fPIC -shared -pthread -o $@ $<
+helpers: $(HELPER_PROGRAMS) $(PRELOADS) $(MODULES)
 
 # Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and
 # its own clock.
@@ -329,15 +344,15 @@ $(B)/fuzz/fuzz_rdma_tls: $(B)/tests/fuzz/fuzz_rdma_tls.o \
 	$(call link_fuzz,$(LIBS_LIB) $(LIBS_TLS))
 # These replace the clock, the event loop and the transport.
 $(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: \
-		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/tests/fuzz/fake_clock.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
-		$(B)/src/repl/pull_reads.o $(B)/src/repl/pull_seal.o \
+		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/tests/fuzz/fake_clock.o $(B)/src/repl/pull/%.o \
+		$(call objects,$(addprefix src/repl/pull/,replica.c reads.c seal.c)) \
 		$(call objects,$(filter-out src/lib/system/clock.c src/net/%,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB) $(LIBS_TLS))
 fuzz_config := $(call objects,$(addprefix src/server/config/,config.c config_file.c config_rewrite.c))
 $(B)/fuzz/fuzz_script: $(call objects,src/script/lua_cjson.c src/script/lua_cmsgpack.c src/script/lua_struct.c)
-$(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c \
+$(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c src/server/script_hooks.c \
 		$(addprefix src/server/command/,command.c command_names.c command_syntax.c))
 $(B)/fuzz/fuzz_sentinel $(B)/fuzz/fuzz_sentinel_file: $(call objects,$(wildcard src/sentinel/protocol/*.c))
 $(B)/fuzz/fuzz_sentinel_file: $(call objects,src/sentinel/sentinel_file.c src/server/durable_file.c) $(fuzz_config)
@@ -382,7 +397,7 @@ test test-all:
 check: test-programs
 	@utils/check-unused $(B)
 	@utils/check-purity $(B)
-	@[ "$(BUILD_RDMA)" = no ] || utils/check-rdma-layers $(B)
+	@utils/check-walls $(B)
 	@TEST_PARTS="source unit" tests/run $(UNIT_PROGRAMS)
 	@./runtest --single strings --single transactions --single options --single documents
 	@./runtest --suite tools --single cli
@@ -397,7 +412,7 @@ demo:
 	@utils/demo
 
 # Where files go, and what can be chosen, stands at the head of utils/packaging/install.
-install_variables := DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR DATADIR MANDIR SYSCONFDIR LOCALSTATEDIR \
+install_variables := DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR DATADIR MANDIR PYTHONDIR SYSCONFDIR LOCALSTATEDIR \
     UNITDIR BASHCOMPDIR ZSHCOMPDIR USE_REDIS_SYMLINKS
 run_install = @env $(foreach name,$(install_variables),'$(name)=$($(name))') utils/packaging/install
 install: all
@@ -406,9 +421,7 @@ uninstall:
 	$(run_install) --remove
 
 clean:
-	rm -rf build $(PROGRAMS) $(addprefix src/client/libvalkeyrdma.,so* a) $(SIMULATION_PROGRAMS)
-	rm -rf src/valkey-rdma-run src/client/run/*.so
-	rm -rf $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
+	rm -rf build src/valkey-* tests/tmp
 	@[ ! -f utils/softrdma/Makefile ] || $(MAKE) --no-print-directory -C utils/softrdma clean
 distclean: clean
 	rm -f tags compile_commands.json
@@ -424,7 +437,7 @@ help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
-    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(SIMULATIONS) $(HELPERS) $(SOCKET_CASES) $(FUZZ) \
-    tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
+    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(wildcard tests/simulation/*.c) $(HELPERS) $(SOCKET_CASES) \
+    $(FUZZ) tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
 -include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT) $(RUN)) \
     $(call objects,src/client/run/run_main.c))

@@ -1,21 +1,28 @@
 /* main.c: the list of features, and the start of the server. Adding a feature takes one line in `features`. */
 #include "acl/acl.h"
-#include "cluster/this_node.h"
+#include "blob/blob.h"
+#include "cluster/cluster_feature.h"
 #include "commands/commands.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
 #include "metrics/metrics.h"
+#include "module/module.h"
 #include "persistence/persistence.h"
 #include "persistence/loading.h"
 #include "pubsub/pubsub.h"
+#include "repl/history.h"
 #include "repl/repl.h"
 #include "script/script.h"
 #include "sentinel/this_sentinel.h"
 #include "server/clients/listeners.h"
+#include "server/clients/open_files.h"
+#include "server/lifecycle.h"
+#include "server/role_commands.h"
 #include "server/config/config.h"
 #include "server/config/settings.h"
 #include "server/feature.h"
+#include "server/register_features.h"
 #include "server/process/crash.h"
 #include "server/process/memory_test.h"
 #include "server/process/process.h"
@@ -37,6 +44,7 @@
  *   - cluster comes before replication: nodes.conf gives the role with which replication starts. A message of the
  *     cluster bus may also change keys; these changes are written and sent in the same turn.
  *   - persistence comes before replication: a write is in the append-only file before replicas receive it.
+ *   - the users of the ACL come last: their rules may name commands of modules.
  *   - persistence and replication have several parts, whose order is explained in their own lists. */
 /* clang-format off */
 static const struct feature *const features[] = {
@@ -64,13 +72,15 @@ static const struct feature *const features[] = {
     &tls_feature,
     &debug_feature,
     &lolwut_feature,
-    &absent_feature,
     &data_feature,
+    &blob_feature,
     &pubsub_feature,
     &script_feature,
     &cluster_feature,
     &persistence_feature,
     &repl_feature,
+    &module_feature,
+    &acl_users_feature,
     NULL,
 };
 
@@ -97,6 +107,7 @@ static const struct feature *const sentinel_features[] = {
     &tls_feature,
     &sentinel_feature,
     &pubsub_feature,
+    &acl_users_feature,
     NULL,
 };
 static const struct feature *const features_without_sentinel[] = {
@@ -105,12 +116,13 @@ static const struct feature *const features_without_sentinel[] = {
     &defrag_feature,
     &debug_feature,
     &lolwut_feature,
-    &absent_feature,
     &data_feature,
+    &blob_feature,
     &script_feature,
     &cluster_feature,
     &persistence_feature,
     &repl_feature,
+    &module_feature,
     NULL,
 };
 /* clang-format on */
@@ -215,7 +227,7 @@ int main(int argc, char **argv) {
 
     crash_catch_signals();
     process_setup();
-    process_adjust_open_files();
+    open_files_adjust();
     process_background_start();
     log_notice("monotonic clock: %s", ticks_describe());
     banner();

@@ -16,12 +16,26 @@
 
 struct feature;
 extern const struct feature acl_feature;
+/* Reads the users at start, when all commands are there, those of modules included. */
+extern const struct feature acl_users_feature;
 
 /* Tables and functions of acl_feature. */
 extern const struct config_option acl_options[];
 extern const struct config_directive acl_directives[];
-extern const struct server_part acl_part;
 void acl_init(void);
+
+/* --- For modules --- */
+
+/* Users that are in no table: `count` is 1 for a new one and -1 for one that is gone. */
+void acl_count_outsider(int count);
+/* May the user use the key in this way (enum key_flag), keys with this prefix, the channel? */
+bool acl_has_key(const struct user *user, struct slice key, uint32_t key_flags);
+bool acl_has_prefix(const struct user *user, struct slice prefix, uint32_t key_flags);
+bool acl_has_channel(const struct user *user, struct slice channel, bool is_pattern);
+/* A rule of a user that names a command for which `concerns` returns true; NULL: there is none. */
+const char *acl_rule_on(bool (*concerns)(void *context, struct slice command), void *context);
+/* Adds an entry to ACL LOG that a module has made. */
+void acl_log_module(struct client *client, enum user_denial denial, struct slice object, struct slice user);
 
 /* --- Shared by the files of this directory --- */
 

@@ -24,7 +24,7 @@ enum { KEYS_ON_STACK = 64 };
 
 /* --- Databases and channels of a command --- */
 
-enum channels_use { CHANNELS_NONE, CHANNELS_FIRST, CHANNELS_ALL, CHANNELS_PATTERNS };
+enum channels_use { CHANNELS_NONE, CHANNELS_FIRST, CHANNELS_ALL, CHANNELS_PATTERNS, CHANNELS_FOUND };
 enum databases_use {
     DATABASES_NONE,
     DATABASES_CURRENT,
@@ -68,6 +68,7 @@ static struct traits traits_make(const struct command *command) {
     for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++)
         uses_data |= spec->keys[i].begin != BEGIN_NONE && !(spec->keys[i].flags & KEY_NOT_KEY);
     if (uses_data) made.databases = DATABASES_CURRENT;
+    if (spec->find_channels) made.channels = CHANNELS_FOUND;
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
         if (strcmp(command->full_name, special[i].command) != 0) continue;
         made.channels = special[i].channels;
@@ -89,7 +90,7 @@ static struct traits traits_of(const struct command *command) {
 
 /* --- One selector --- */
 
-struct request {
+struct acl_request {
     const struct command *command;
     int argc;
     const struct slice *argv;
@@ -100,19 +101,19 @@ struct request {
 };
 
 /* The number of the database in an argument; -1: invalid; the command will reply with an error. */
-static int database_at(const struct request *request, int at) {
+static int database_at(const struct acl_request *request, int at) {
     int64_t db;
     if (at >= request->argc || !parse_int64(request->argv[at], &db)) return -1;
     return db < 0 || db >= keyspace_databases(server.keyspace) ? -1 : (int)db;
 }
 
-static bool database_denied(const struct acl_selector *selector, const struct request *request, int at) {
+static bool database_denied(const struct acl_selector *selector, const struct acl_request *request, int at) {
     int db = database_at(request, at);
     return db >= 0 && !selector_has_database(selector, db);
 }
 
 /* True: COPY will accept its options. */
-static bool copy_is_valid(const struct request *request) {
+static bool copy_is_valid(const struct acl_request *request) {
     int at = 3;
     for (; at < request->argc; at++)
         if (!slice_is(request->argv[at], "replace") && !slice_is(request->argv[at++], "db")) return false;
@@ -121,7 +122,7 @@ static bool copy_is_valid(const struct request *request) {
 
 /* Returns the index of the argument with the denied database, or 0 for a denied database that is not an argument; -1:
  * none is denied. */
-static int denied_database(const struct acl_selector *selector, const struct request *request) {
+static int denied_database(const struct acl_selector *selector, const struct acl_request *request) {
     if (selector->all_databases) return -1;
     switch (request->traits.databases) {
     case DATABASES_NONE: return -1;
@@ -160,7 +161,7 @@ static const struct acl_pattern *selector_find_key(const struct acl_selector *se
     return NULL;
 }
 
-static int denied_key(const struct acl_selector *selector, const struct request *request) {
+static int denied_key(const struct acl_selector *selector, const struct acl_request *request) {
     if (selector->keys.all) return -1;
     for (int i = 0; i < request->key_count; i++) {
         const struct key_position *key = &request->keys[i];
@@ -169,8 +170,23 @@ static int denied_key(const struct acl_selector *selector, const struct request 
     return -1;
 }
 
-static int denied_channel(const struct acl_selector *selector, const struct request *request) {
+/* The command finds its channels itself. Everybody may unsubscribe. */
+static int denied_found(const struct acl_selector *selector, const struct acl_request *request) {
+    struct key_position *found = mem_alloc((size_t)request->argc * sizeof *found);
+    int count =
+        request->command->spec->find_channels(request->command, request->argc, request->argv, found, request->argc);
+    int denied = -1;
+    for (int i = 0; i < count && denied < 0; i++) {
+        if (!(found[i].flags & (CHANNEL_PUBLISH | CHANNEL_SUBSCRIBE))) continue;
+        bool pattern = found[i].flags & CHANNEL_PATTERN;
+        if (!selector_has_channel(selector, request->argv[found[i].index], pattern)) denied = found[i].index;
+    }
+    mem_free(found);
+    return denied;
+}
+static int denied_channel(const struct acl_selector *selector, const struct acl_request *request) {
     if (selector->channels.all || request->traits.channels == CHANNELS_NONE) return -1;
+    if (request->traits.channels == CHANNELS_FOUND) return denied_found(selector, request);
     int last = request->traits.channels == CHANNELS_FIRST ? 1 : request->argc - 1;
     for (int at = 1; at <= last; at++)
         if (!selector_has_channel(selector, request->argv[at], request->traits.channels == CHANNELS_PATTERNS))
@@ -178,7 +194,8 @@ static int denied_channel(const struct acl_selector *selector, const struct requ
     return -1;
 }
 
-static enum user_denial selector_check(const struct acl_selector *selector, const struct request *request, int *at) {
+static enum user_denial selector_check(const struct acl_selector *selector, const struct acl_request *request,
+                                       int *at) {
     if ((*at = denied_database(selector, request)) >= 0) return USER_DENIED_DATABASE;
     *at = 0;
     if (!selector_has_command(selector, request->command, request->argc, request->argv)) return USER_DENIED_COMMAND;
@@ -201,7 +218,8 @@ enum user_denial acl_check(const struct user *user, int db, const struct command
     if (user->flags & USER_ALL_RIGHTS) return USER_ALLOWED;
     if (!user->rights) return USER_DENIED_COMMAND;
     struct key_position few[KEYS_ON_STACK], *keys = NULL;
-    struct request request = {.command = command, .argc = argc, .argv = argv, .db = db, .traits = traits_of(command)};
+    struct acl_request request = {
+        .command = command, .argc = argc, .argv = argv, .db = db, .traits = traits_of(command)};
     if (needs_keys(user)) {
         keys = argc <= KEYS_ON_STACK ? few : mem_alloc((size_t)argc * sizeof *keys);
         request.keys = keys;
@@ -257,6 +275,7 @@ static uint8_t shortcut_make(const struct acl_selector *selector, const struct c
         if (spec) return SHORTCUT_NONE;
         spec = here;
     }
+    if (command->spec->module && command->spec->find_keys) return SHORTCUT_NONE;
     bool fixed = !command->spec->find_keys; /* the function finds the keys of the spec, except with these flags */
     if (!spec) return fixed ? 0 : SHORTCUT_NONE;
     bool variable = spec->flags & KEY_VARIABLE_FLAGS, first = spec->begin == BEGIN_INDEX && spec->index == 1;
@@ -337,8 +356,9 @@ static enum filter_answer filter_look(struct client *client, const struct comman
 static struct command_filter filter = {
     .order = FILTER_ACL, .asks_obeyed = true, .look = filter_look, .ask = filter_ask};
 
+static int outsiders; /* users that are in no table */
 static void filter_update(void) {
-    bool wanted = false;
+    bool wanted = outsiders > 0;
     for (size_t i = 0; i < users_count(); i++) wanted |= !(user_at(i)->flags & USER_ALL_RIGHTS);
     dispatch_set_filter(&filter, wanted);
 }
@@ -358,8 +378,7 @@ static void subscription_check(void *context, struct slice name) {
 }
 
 static void close_subscribers(const struct user *user) {
-    list_each(clients_all(), link) {
-        struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), struct client, link, client) {
         if (client->user != user || !(client->flags & CLIENT_PUBSUB)) continue;
         struct subscriptions_check check = {.user = user};
         for (int kind = 0; kind < PUBSUB_KINDS; kind++) {
@@ -385,9 +404,77 @@ static const struct user_hooks hooks = {.check = check_client,
                                         .certificate_denied = acl_log_denied_certificate,
                                         .reads_all_keys = acl_reads_all_keys};
 
+static void rights_apply_again(void) {
+    for (size_t i = 0; i < users_count(); i++) {
+        struct acl_rights *rights = user_at(i)->rights;
+        for (size_t k = 0; rights && k < rights->count; k++) selector_apply_again(&rights->selectors[k]);
+    }
+}
+
 void acl_init(void) {
+    commands_changed = rights_apply_again;
     user_default.rights = rights_new();
     static const char *const all[] = {"~*", "&*", "+@all"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) user_apply_rule(&user_default, slice_of(all[i]));
     user_hooks = &hooks;
+}
+
+/* --- For modules --- */
+
+void acl_count_outsider(int count) {
+    outsiders += count;
+    filter_update();
+}
+bool acl_has_key(const struct user *user, struct slice key, uint32_t key_flags) {
+    if (user->flags & USER_ALL_RIGHTS) return true;
+    for (size_t i = 0; user->rights && i < user->rights->count; i++) {
+        const struct acl_selector *selector = &user->rights->selectors[i];
+        if (selector->keys.all || selector_find_key(selector, key, access_of(key_flags))) return true;
+    }
+    return false;
+}
+/* A pattern grants a prefix if it begins with no more than the prefix and then allows anything. */
+static bool pattern_has_prefix(const struct acl_pattern *pattern, struct slice prefix) {
+    struct slice text = pattern->text;
+    return pattern->kind == PATTERN_PREFIX && text.len && text.len - 1 <= prefix.len &&
+           memcmp(text.data, prefix.data, text.len - 1) == 0;
+}
+bool acl_has_prefix(const struct user *user, struct slice prefix, uint32_t key_flags) {
+    if (user->flags & USER_ALL_RIGHTS) return true;
+    uint32_t access = access_of(key_flags);
+    for (size_t i = 0; user->rights && i < user->rights->count; i++) {
+        const struct acl_selector *selector = &user->rights->selectors[i];
+        if (selector->keys.all) return true;
+        for (size_t k = 0; k < selector->keys.count; k++) {
+            const struct acl_pattern *pattern = &selector->keys.items[k];
+            if ((pattern->access & access) == access && pattern_has_prefix(pattern, prefix)) return true;
+        }
+    }
+    return false;
+}
+bool acl_has_channel(const struct user *user, struct slice channel, bool is_pattern) {
+    if (user->flags & USER_ALL_RIGHTS) return true;
+    for (size_t i = 0; user->rights && i < user->rights->count; i++)
+        if (selector_has_channel(&user->rights->selectors[i], channel, is_pattern)) return true;
+    return false;
+}
+static const char *selector_rule_on(const struct acl_selector *selector,
+                                    bool (*concerns)(void *context, struct slice command), void *context) {
+    for (size_t i = 0; i < selector->rule_count; i++) {
+        struct slice name = slice_of(selector->rules[i] + 1);
+        const char *bar = memchr(name.data, '|', name.len);
+        if (bar) name.len = (size_t)(bar - name.data);
+        if (name.len && name.data[0] != '@' && concerns(context, name)) return selector->rules[i];
+    }
+    return NULL;
+}
+const char *acl_rule_on(bool (*concerns)(void *context, struct slice command), void *context) {
+    for (size_t i = 0; i < users_count(); i++) {
+        const struct acl_rights *rights = user_at(i)->rights;
+        for (size_t k = 0; rights && k < rights->count; k++) {
+            const char *rule = selector_rule_on(&rights->selectors[k], concerns, context);
+            if (rule) return rule;
+        }
+    }
+    return NULL;
 }

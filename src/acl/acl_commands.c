@@ -6,8 +6,11 @@
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
+#include "server/command/command.h"
 #include "server/command/command_names.h"
+#include "server/command/dispatch.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
 #include "server/feature.h"
 #include <ctype.h>
 
@@ -20,10 +23,6 @@ static int shown(struct slice text, size_t max) {
 static void reply_subcommand_misused(struct call *call) {
     reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try ACL HELP.",
                        shown(call->argv[1], 128), call->argv[1].data);
-}
-
-static void reply_unknown_user(struct call *call, struct slice name) {
-    reply_error_format(call->reply, "ERR User '%.*s' not found", shown(name, NAME_SHOWN), name.data);
 }
 
 /* --- Changing users --- */
@@ -98,8 +97,7 @@ static void deluser_run(struct call *call) {
 typedef void selector_part(const struct acl_selector *selector, struct output *out);
 static void reply_part(struct reply *reply, const char *name, selector_part *write,
                        const struct acl_selector *selector) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     write(selector, &text.out);
     reply_bulk_text(reply, name);
     reply_bulk(reply, memory_output_slice(&text));
@@ -145,8 +143,7 @@ static void getuser_run(struct call *call) {
 static void list_run(struct call *call) {
     reply_array(call->reply, users_count());
     for (size_t i = 0; i < users_count(); i++) {
-        struct memory_output line;
-        memory_output_init(&line);
+        struct memory_output line = MEMORY_OUTPUT_INIT;
         output_write(&line.out, SLICE("user "));
         output_write(&line.out, slice_of(user_at(i)->name));
         output_write(&line.out, SLICE(" "));
@@ -170,7 +167,8 @@ static void dryrun_run(struct call *call) {
     call_redact(call, 2);
     const struct user *user = user_find(call->argv[2]);
     if (!user) {
-        reply_unknown_user(call, call->argv[2]);
+        reply_error_format(call->reply, "ERR User '%.*s' not found", shown(call->argv[2], NAME_SHOWN),
+                           call->argv[2].data);
         return;
     }
     int argc = call->argc - 3, at;
@@ -189,8 +187,7 @@ static void dryrun_run(struct call *call) {
         reply_ok(reply);
         return;
     }
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     struct slice name = slice_of(user->name), object = argv[at];
     if (denial == USER_DENIED_COMMAND) object = slice_of(command->full_name);
     output_write(&text.out, SLICE("User "));
@@ -225,8 +222,7 @@ static void load_run(struct call *call) {
         user_close_caller(call->client);
         return;
     }
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     output_write(&text.out, SLICE("ERR "));
     output_write(&text.out, (struct slice){errors, strlen(errors) + 1});
     reply_error(call->reply, memory_output_slice(&text).data);
@@ -310,38 +306,9 @@ static void log_run(struct call *call) {
         acl_log_run(call);
 }
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {"CAT [<category>]",
-                                        "    List the categories of commands, or the commands of a category.",
-                                        "DELUSER <username> [<username> ...]",
-                                        "    Remove users and close their connections.",
-                                        "DRYRUN <username> <command> [<arg> ...]",
-                                        "    Tell whether the user may run a command, without running it.",
-                                        "GENPASS [<bits>]",
-                                        "    Generate a random password of 256 or <bits> bits, in hexadecimal.",
-                                        "GETUSER <username>",
-                                        "    Return the rules of a user.",
-                                        "LIST",
-                                        "    List the users and their rules, as a file has them.",
-                                        "LOAD",
-                                        "    Replace the users by those of the ACL file.",
-                                        "LOG [<count> | RESET]",
-                                        "    List the latest denied commands and failed logins, or forget them.",
-                                        "SAVE",
-                                        "    Write the users to the ACL file.",
-                                        "SETUSER <username> <rule> [<rule> ...]",
-                                        "    Create a user, or change one by rules.",
-                                        "USERS",
-                                        "    List the names of the users.",
-                                        "WHOAMI",
-                                        "    Return the user of this connection.",
-                                        NULL};
-    reply_help(call->reply, "ACL", lines);
-}
-
-#define ASKING   .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER
-#define ADMIN    .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_ADMIN, .group = GROUP_SERVER
-#define PER_USER .complexity = "O(N) where N is the number of users"
+#define ASKS        (CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
+#define ADMINISTERS (ASKS | CMD_ADMIN)
+#define PER_USER    .complexity = "O(N) where N is the number of users"
 
 static const char *const on_all_nodes[] = {"request_policy:all_nodes", "response_policy:all_succeeded", NULL};
 static const char *const setuser_history[] = {"6.2.0", "Takes patterns of channels.",
@@ -356,109 +323,55 @@ static const char *const log_history[] = {"7.2.0", "Returns the id of an entry a
                                           NULL};
 
 static const struct command_spec subcommands[] = {
-    {.name = "cat",
-     .run = cat_run,
-     .arity = -2,
-     ASKING,
-     .since = "6.0.0",
+    {COMMAND("cat", cat_run, -2, ASKS, .group = GROUP_SERVER, "6.0.0"),
      .complexity = "O(1), as categories and commands do not change.",
-     .summary = "Lists the categories of commands, or the commands of a category.",
-     .syntax = "[category:string]"},
-    {.name = "deluser",
-     .run = deluser_run,
-     .arity = -3,
-     ADMIN,
-     .since = "6.0.0",
+     .summary = "Lists the categories of commands, or the commands of a category.", .syntax = "[category:string]"},
+    {COMMAND("deluser", deluser_run, -3, ADMINISTERS, .group = GROUP_SERVER, "6.0.0"),
      .complexity = "O(N) where N is the number of connections",
-     .summary = "Removes users and closes their connections.",
-     .syntax = "username:string...",
-     .tips = on_all_nodes},
-    {.name = "dryrun",
-     .run = dryrun_run,
-     .arity = -4,
-     ADMIN,
-     .since = "7.0.0",
-     .complexity = "O(1)",
+     .summary = "Removes users and closes their connections.", .syntax = "username:string...", .tips = on_all_nodes},
+    {COMMAND("dryrun", dryrun_run, -4, ADMINISTERS, .group = GROUP_SERVER, "7.0.0"), .complexity = "O(1)",
      .summary = "Checks whether a user may run a command, without running it.",
      .syntax = "username:string command:string [arg:string...]"},
-    {.name = "genpass",
-     .run = genpass_run,
-     .arity = -2,
-     ASKING,
-     .since = "6.0.0",
-     .complexity = "O(1)",
-     .summary = "Generates a random password.",
-     .syntax = "[bits:integer]"},
-    {.name = "getuser",
-     .run = getuser_run,
-     .arity = 3,
-     ADMIN,
-     .since = "6.0.0",
-     .complexity = "O(N) where N is the number of rules of the user",
-     .summary = "Returns the rules of a user.",
-     .syntax = "username:string",
-     .history = getuser_history},
-    {HELP_ROW(help_run), .group = GROUP_SERVER, .since = "6.0.0"},
-    {.name = "list",
-     .run = list_run,
-     .arity = 2,
-     ADMIN,
-     .since = "6.0.0",
-     PER_USER,
+    {COMMAND("genpass", genpass_run, -2, ASKS, .group = GROUP_SERVER, "6.0.0"), .complexity = "O(1)",
+     .summary = "Generates a random password.", .syntax = "[bits:integer]"},
+    {COMMAND("getuser", getuser_run, 3, ADMINISTERS, .group = GROUP_SERVER, "6.0.0"),
+     .complexity = "O(N) where N is the number of rules of the user", .summary = "Returns the rules of a user.",
+     .syntax = "username:string", .history = getuser_history},
+    {HELP_ROW(help_handler, "CAT [<category>]", "    List the categories of commands, or the commands of a category.",
+              "DELUSER <username> [<username> ...]", "    Remove users and close their connections.",
+              "DRYRUN <username> <command> [<arg> ...]",
+              "    Tell whether the user may run a command, without running it.", "GENPASS [<bits>]",
+              "    Generate a random password of 256 or <bits> bits, in hexadecimal.", "GETUSER <username>",
+              "    Return the rules of a user.", "LIST", "    List the users and their rules, as a file has them.",
+              "LOAD", "    Replace the users by those of the ACL file.", "LOG [<count> | RESET]",
+              "    List the latest denied commands and failed logins, or forget them.", "SAVE",
+              "    Write the users to the ACL file.", "SETUSER <username> <rule> [<rule> ...]",
+              "    Create a user, or change one by rules.", "USERS", "    List the names of the users.", "WHOAMI",
+              "    Return the user of this connection."),
+     .group = GROUP_SERVER, .since = "6.0.0"},
+    {COMMAND("list", list_run, 2, ADMINISTERS, .group = GROUP_SERVER, "6.0.0"), PER_USER,
      .summary = "Lists the users and their rules in the format of the ACL file."},
-    {.name = "load",
-     .run = load_run,
-     .arity = 2,
-     ADMIN,
-     .since = "6.0.0",
-     PER_USER,
+    {COMMAND("load", load_run, 2, ADMINISTERS, .group = GROUP_SERVER, "6.0.0"), PER_USER,
      .summary = "Replaces the users by those of the ACL file."},
-    {.name = "log",
-     .run = log_run,
-     .arity = -2,
-     ADMIN,
-     .since = "6.0.0",
+    {COMMAND("log", log_run, -2, ADMINISTERS, .group = GROUP_SERVER, "6.0.0"),
      .complexity = "O(N) where N is the number of entries returned",
-     .summary = "Lists the latest denied commands and failed logins.",
-     .syntax = "[operation(count:integer|RESET)]",
+     .summary = "Lists the latest denied commands and failed logins.", .syntax = "[operation(count:integer|RESET)]",
      .history = log_history},
-    {.name = "save",
-     .run = save_run,
-     .arity = 2,
-     ADMIN,
-     .since = "6.0.0",
-     PER_USER,
-     .summary = "Writes the users to the ACL file.",
-     .tips = on_all_nodes},
-    {.name = "setuser",
-     .run = setuser_run,
-     .arity = -3,
-     ADMIN,
-     .since = "6.0.0",
-     .complexity = "O(N) where N is the number of rules",
-     .summary = "Creates a user, or changes one by rules.",
-     .syntax = "username:string [rule:string...]",
-     .history = setuser_history,
-     .tips = on_all_nodes},
-    {.name = "users", .run = users_run, .arity = 2, ADMIN, .since = "6.0.0", PER_USER, .summary = "Lists the users."},
-    {.name = "whoami",
-     .run = whoami_run,
-     .arity = 2,
-     ASKING,
-     .since = "6.0.0",
-     .complexity = "O(1)",
+    {COMMAND("save", save_run, 2, ADMINISTERS, .group = GROUP_SERVER, "6.0.0"), PER_USER,
+     .summary = "Writes the users to the ACL file.", .tips = on_all_nodes},
+    {COMMAND("setuser", setuser_run, -3, ADMINISTERS, .group = GROUP_SERVER, "6.0.0"),
+     .complexity = "O(N) where N is the number of rules", .summary = "Creates a user, or changes one by rules.",
+     .syntax = "username:string [rule:string...]", .history = setuser_history, .tips = on_all_nodes},
+    {COMMAND("users", users_run, 2, ADMINISTERS, .group = GROUP_SERVER, "6.0.0"), PER_USER,
+     .summary = "Lists the users."},
+    {COMMAND("whoami", whoami_run, 2, ASKS, .group = GROUP_SERVER, "6.0.0"), .complexity = "O(1)",
      .summary = "Returns the user of the connection."},
     {.name = NULL},
 };
 
 static const struct command_spec acl_commands[] = {
-    {.name = "acl",
-     .arity = -2,
-     .group = GROUP_SERVER,
-     .since = "6.0.0",
-     .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about users.",
-     .subcommands = subcommands},
+    {COMMAND("acl", NULL, -2, 0, .group = GROUP_SERVER, "6.0.0"), .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about users.", .subcommands = subcommands},
     {.name = NULL},
 };
 
@@ -468,5 +381,4 @@ const struct feature acl_feature = {
     .directives = DIRECTIVES(acl_directives),
     .commands = COMMANDS(acl_commands),
     .init = acl_init,
-    .parts = PARTS(&acl_part),
 };

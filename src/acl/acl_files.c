@@ -10,6 +10,7 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "resp/request.h"
+#include "server/feature.h"
 #include "server/server.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -75,12 +76,12 @@ static void made_apply(struct made_users *made) {
 
 /* --- Lines of the configuration --- */
 
-struct line {
+struct acl_line {
     struct slice name; /* allocated */
     int count;
     struct slice *rules; /* the arguments of selectors are joined */
 };
-static struct line *lines;
+static struct acl_line *lines;
 static size_t line_count;
 
 /* Applies the rules of a line. On failure, *failed is the rule. */
@@ -120,7 +121,7 @@ static const char *line_read(int count, const struct slice *words) {
         return line_refused(name, reason);
     }
     lines = mem_realloc(lines, (line_count + 1) * sizeof *lines);
-    lines[line_count++] = (struct line){{mem_strndup(name.data, name.len), name.len}, rules_count, rules};
+    lines[line_count++] = (struct acl_line){{mem_strndup(name.data, name.len), name.len}, rules_count, rules};
     return NULL;
 }
 
@@ -148,8 +149,7 @@ static bool ends_selector(struct slice word) {
 
 /* A first argument that ends with ')' cannot be expressed, so its rule is omitted. */
 static void write_file_rules(const struct user *user, struct output *out) {
-    struct memory_output rules;
-    memory_output_init(&rules);
+    struct memory_output rules = MEMORY_OUTPUT_INIT;
     user_write_rules(user, &rules.out);
     struct slice left = memory_output_slice(&rules);
     bool in_selector = false, first = true;
@@ -199,8 +199,7 @@ static void write_quoted(struct slice text, struct output *out) {
 static void lines_rewrite(struct output *out) {
     if (acl_has_file()) return;
     for (size_t i = 0; i < users_count(); i++) {
-        struct memory_output rules;
-        memory_output_init(&rules);
+        struct memory_output rules = MEMORY_OUTPUT_INIT;
         write_file_rules(user_at(i), &rules.out);
         output_write(out, SLICE("user "));
         word_write(out, slice_of(user_at(i)->name), false);
@@ -325,11 +324,7 @@ static void read_words(struct made_users *made, int number, int count, const str
 
 static void read_lines(struct slice content, struct made_users *made, struct output *errors) {
     for (int number = 1; content.len; number++) {
-        const char *newline = memchr(content.data, '\n', content.len);
-        size_t len = newline ? (size_t)(newline - content.data) : content.len;
-        struct slice line = {content.data, len};
-        len += newline != NULL;
-        content.data += len, content.len -= len;
+        struct slice line = slice_take_line(&content);
         while (line.len && strchr(" \t\r", line.data[0]) && line.data[0]) line.data++, line.len--;
         while (line.len && strchr(" \t\r", line.data[line.len - 1]) && line.data[line.len - 1]) line.len--;
         if (!line.len) continue;
@@ -359,8 +354,7 @@ const char *acl_file_load(void) {
     static struct memory_output errors;
     if (errors.out.ops) memory_output_free(&errors);
     memory_output_init(&errors);
-    struct memory_output content;
-    memory_output_init(&content);
+    struct memory_output content = MEMORY_OUTPUT_INIT;
     int result = file_read(acl_file, FILE_SIZE_MAX, &content.out);
     struct made_users made = {0};
     if (result < 0) {
@@ -389,8 +383,7 @@ const char *acl_file_load(void) {
 }
 
 int acl_file_save(void) {
-    struct memory_output content;
-    memory_output_init(&content);
+    struct memory_output content = MEMORY_OUTPUT_INIT;
     for (size_t i = 0; i < users_count(); i++) {
         output_write(&content.out, SLICE("user "));
         output_write(&content.out, slice_of(user_at(i)->name));
@@ -420,23 +413,15 @@ static void acl_users_start(void) {
     exit(1);
 }
 
-const struct server_part acl_part = {.name = "acl", .start = acl_users_start};
+static const struct server_part acl_users_part = {.name = "acl", .start = acl_users_start};
+const struct feature acl_users_feature = {.name = "acl-users", .parts = PARTS(&acl_users_part)};
 
 const struct config_directive acl_directives[] = {
     {.name = "user", .min_words = 1, .handle = line_read, .rewrite = lines_rewrite}, {.name = NULL}};
 
 const struct config_option acl_options[] = {
-    {.name = "aclfile", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &acl_file, .initial = ""},
-    {.name = "acllog-max-len",
-     .type = CONFIG_INT64,
-     .value = &acl_log_max,
-     .initial = "128",
-     .min = 0,
-     .max = INT64_MAX},
-    {.name = "acl-pubsub-default",
-     .type = CONFIG_ENUM,
-     .value = &acl_channels_default,
-     .initial = "resetchannels",
-     .names = channel_defaults},
+    {OPTION("aclfile", CONFIG_STRING, &acl_file, ""), .flags = CONFIG_IMMUTABLE},
+    {OPTION("acllog-max-len", CONFIG_INT64, &acl_log_max, "128"), .min = 0, .max = INT64_MAX},
+    {OPTION("acl-pubsub-default", CONFIG_ENUM, &acl_channels_default, "resetchannels"), .names = channel_defaults},
     {.name = NULL},
 };

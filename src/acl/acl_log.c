@@ -9,10 +9,11 @@
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
+#include "server/script_hooks.h"
 
 enum { TOGETHER_MS = 60 * 1000, ENTRIES_COMPARED = 10, ENTRIES_SHOWN = 10, TEXT_KEPT = 16 * 1024 };
 
-struct entry {
+struct acl_log_entry {
     struct list_link link;
     uint64_t id, count;
     int64_t created_ms, updated_ms;
@@ -24,7 +25,7 @@ static struct list entries = LIST_INIT(entries);
 static uint64_t next_id;
 int64_t acl_log_max;
 
-static void entry_free(struct entry *entry) {
+static void entry_free(struct acl_log_entry *entry) {
     mem_free(entry->user);
     mem_free(entry->client);
     mem_free((char *)(uintptr_t)entry->object.data);
@@ -32,16 +33,16 @@ static void entry_free(struct entry *entry) {
 }
 
 static void drop_last(void) {
-    struct entry *last = container_of(entries.head.prev, struct entry, link);
+    struct acl_log_entry *last = container_of(entries.head.prev, struct acl_log_entry, link);
     list_remove(&entries, &last->link);
     entry_free(last);
 }
 
-static struct entry *find_equal(const struct entry *wanted) {
+static struct acl_log_entry *find_equal(const struct acl_log_entry *wanted) {
     int compared = 0;
     list_each(&entries, link) {
         if (compared++ == ENTRIES_COMPARED) break;
-        struct entry *entry = container_of(link, struct entry, link);
+        struct acl_log_entry *entry = container_of(link, struct acl_log_entry, link);
         if (strcmp(entry->reason, wanted->reason) == 0 && strcmp(entry->context, wanted->context) == 0 &&
             strcmp(entry->user, wanted->user) == 0 && slice_equal(entry->object, wanted->object) &&
             wanted->updated_ms - entry->updated_ms <= TOGETHER_MS)
@@ -57,8 +58,7 @@ static struct slice shortened(struct slice text) {
 }
 
 static char *describe(struct client *client) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     client_describe(client, &text.out);
     struct slice line = memory_output_slice(&text);
     char *copy = mem_strndup(line.data, line.len);
@@ -66,26 +66,31 @@ static char *describe(struct client *client) {
     return copy;
 }
 
-static void log_add(struct client *client, const char *reason, struct slice object, struct slice user) {
+/* `context`: NULL: where the client's command runs. */
+static void log_add_in(struct client *client, const char *context, const char *reason, struct slice object,
+                       struct slice user) {
     const struct call *running = dispatch_running();
-    bool in_script = client->flags & CLIENT_INTERNAL && running;
-    if (in_script) client = running->client;
+    bool is_nested = client->flags & CLIENT_INTERNAL && running;
+    const char *in_script = is_nested && script_hooks ? script_hooks->context() : NULL;
+    if (is_nested) client = running->client;
     bool in_transaction = transaction_queued(client) >= 0 || transaction_runs(client);
-    struct entry *entry = mem_alloc(sizeof *entry);
+    struct acl_log_entry *entry = mem_alloc(sizeof *entry);
     object = shortened(object);
     user = shortened(user);
-    *entry = (struct entry){.id = next_id++,
-                            .count = 1,
-                            .created_ms = clock_ms(),
-                            .updated_ms = clock_ms(),
-                            .reason = reason,
-                            .context = in_script        ? "lua"
-                                       : in_transaction ? "multi"
-                                                        : "toplevel",
-                            .user = mem_strndup(user.data, user.len),
-                            .client = describe(client),
-                            .object = {mem_strndup(object.data, object.len), object.len}};
-    struct entry *same = find_equal(entry);
+    *entry = (struct acl_log_entry){.id = next_id++,
+                                    .count = 1,
+                                    .created_ms = clock_ms(),
+                                    .updated_ms = clock_ms(),
+                                    .reason = reason,
+                                    .context = context          ? context
+                                               : in_script      ? in_script
+                                               : is_nested      ? "module"
+                                               : in_transaction ? "multi"
+                                                                : "toplevel",
+                                    .user = mem_strndup(user.data, user.len),
+                                    .client = describe(client),
+                                    .object = {mem_strndup(object.data, object.len), object.len}};
+    struct acl_log_entry *same = find_equal(entry);
     if (same) { /* the entry keeps its id */
         char *line = same->client;
         same->client = entry->client;
@@ -101,12 +106,22 @@ static void log_add(struct client *client, const char *reason, struct slice obje
     while ((int64_t)entries.len > acl_log_max) drop_last();
 }
 
+static void log_add(struct client *client, const char *reason, struct slice object, struct slice user) {
+    log_add_in(client, NULL, reason, object, user);
+}
+
+static const char *const reasons[] = {[USER_ALLOWED] = "auth",
+                                      [USER_DENIED_DATABASE] = "database",
+                                      [USER_DENIED_COMMAND] = "command",
+                                      [USER_DENIED_KEY] = "key",
+                                      [USER_DENIED_CHANNEL] = "channel"};
+
+void acl_log_module(struct client *client, enum user_denial denial, struct slice object, struct slice user) {
+    log_add_in(client, "module", reasons[denial], object, user);
+}
+
 void acl_log_denied(struct client *client, enum user_denial denial, const struct command *command,
                     const struct slice *argv, int at) {
-    static const char *const reasons[] = {[USER_DENIED_DATABASE] = "database",
-                                          [USER_DENIED_COMMAND] = "command",
-                                          [USER_DENIED_KEY] = "key",
-                                          [USER_DENIED_CHANNEL] = "channel"};
     auth_count_denial(denial);
     struct slice object = at ? argv[at] : slice_of(command->full_name);
     log_add(client, reasons[denial], object, slice_of(client->user->name));
@@ -121,7 +136,7 @@ void acl_log_denied_certificate(struct client *client, struct slice name) {
     log_add(client, "tls-cert", SLICE(""), name);
 }
 
-static void entry_reply(struct reply *reply, const struct entry *entry, int64_t now) {
+static void entry_reply(struct reply *reply, const struct acl_log_entry *entry, int64_t now) {
     reply_map(reply, 10);
     reply_bulk_text(reply, "count");
     reply_integer(reply, (int64_t)entry->count);
@@ -162,6 +177,6 @@ void acl_log_run(struct call *call) {
     int64_t now = clock_ms();
     list_each(&entries, link) {
         if (count-- == 0) break;
-        entry_reply(call->reply, container_of(link, struct entry, link), now);
+        entry_reply(call->reply, container_of(link, struct acl_log_entry, link), now);
     }
 }

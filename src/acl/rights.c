@@ -90,6 +90,11 @@ static bool pattern_ok(struct slice text) {
 
 /* --- Commands --- */
 
+static void shortcuts_drop(struct acl_selector *selector) {
+    mem_free(selector->shortcuts.commands);
+    selector->shortcuts = (struct acl_shortcuts){0};
+}
+
 static void bitmap_grow(struct acl_selector *selector, uint32_t id) {
     size_t words = (size_t)id / 64 + 1;
     if (words <= selector->words) return;
@@ -214,6 +219,37 @@ static const char *apply_command(struct acl_selector *selector, bool on, struct 
     return NULL;
 }
 
+struct rule_replay {
+    struct acl_selector *selector;
+    bool on;
+    uint32_t category;
+    struct slice name; /* of a command or a container, if the category is 0 */
+};
+static void rule_replay_one(struct command *command, void *context) {
+    const struct rule_replay *rule = context;
+    const struct command *container = command->parent;
+    bool concerned = rule->category ? command->categories & rule->category
+                                    : slice_equal(rule->name, slice_of(command->full_name)) ||
+                                          (container && slice_equal(rule->name, slice_of(container->full_name)));
+    if (!concerned) return;
+    bitmap_grow(rule->selector, command->id);
+    uint64_t bit = UINT64_C(1) << command->id % 64, *word = &rule->selector->commands[command->id / 64];
+    *word = rule->on ? *word | bit : *word & ~bit;
+}
+
+void selector_apply_again(struct acl_selector *selector) {
+    selector->others = selector->all_commands_first;
+    if (selector->words)
+        memset(selector->commands, selector->others ? 0xff : 0, selector->words * sizeof *selector->commands);
+    for (size_t i = 0; i < selector->rule_count; i++) {
+        const char *text = selector->rules[i];
+        struct rule_replay rule = {.selector = selector, .on = text[0] == '+', .name = slice_of(text + 1)};
+        if (text[1] == '@') rule.category = command_category_by_name(slice_of(text + 2));
+        if (text[1] != '@' || rule.category) commands_each_all(rule_replay_one, &rule);
+    }
+    shortcuts_drop(selector);
+}
+
 /* --- Keys, channels, databases --- */
 
 static const char *apply_key(struct acl_selector *selector, struct slice rule) {
@@ -319,11 +355,6 @@ bool selector_has_database(const struct acl_selector *selector, int db) {
 }
 
 /* --- Selectors --- */
-
-static void shortcuts_drop(struct acl_selector *selector) {
-    mem_free(selector->shortcuts.commands);
-    selector->shortcuts = (struct acl_shortcuts){0};
-}
 
 static const char *selector_apply(struct acl_selector *selector, struct slice rule) {
     if (!rule.len) return NULL;
@@ -579,84 +610,84 @@ struct slice *rules_join(int count, const struct slice *words, int *rule_count, 
 
 /* --- Writing --- */
 
-static void write_text(struct output *out, const char *text) {
+static void rights_write_text(struct output *out, const char *text) {
     output_write(out, slice_of(text));
 }
 
 void selector_write_commands(const struct acl_selector *selector, struct output *out) {
-    write_text(out, selector->all_commands_first ? "+@all" : "-@all");
+    rights_write_text(out, selector->all_commands_first ? "+@all" : "-@all");
     for (size_t i = 0; i < selector->rule_count; i++) {
-        write_text(out, " ");
-        write_text(out, selector->rules[i]);
+        rights_write_text(out, " ");
+        rights_write_text(out, selector->rules[i]);
     }
 }
 
 void selector_write_keys(const struct acl_selector *selector, struct output *out) {
-    if (selector->keys.all) write_text(out, "~*");
+    if (selector->keys.all) rights_write_text(out, "~*");
     for (size_t i = 0; i < selector->keys.count; i++) {
         const struct acl_pattern *pattern = &selector->keys.items[i];
-        if (i) write_text(out, " ");
+        if (i) rights_write_text(out, " ");
         /* "~*" would be read as allkeys, and no pattern may follow that rule. */
         bool is_star = slice_equal(pattern->text, SLICE("*"));
-        write_text(out, pattern->access == ACCESS_READ    ? "%R~"
-                        : pattern->access == ACCESS_WRITE ? "%W~"
-                        : is_star                         ? "%RW~"
-                                                          : "~");
+        rights_write_text(out, pattern->access == ACCESS_READ    ? "%R~"
+                               : pattern->access == ACCESS_WRITE ? "%W~"
+                               : is_star                         ? "%RW~"
+                                                                 : "~");
         output_write(out, pattern->text);
     }
 }
 
 void selector_write_channels(const struct acl_selector *selector, struct output *out) {
-    if (selector->channels.all) write_text(out, "&*");
+    if (selector->channels.all) rights_write_text(out, "&*");
     for (size_t i = 0; i < selector->channels.count; i++) {
-        write_text(out, i ? " &" : "&");
+        rights_write_text(out, i ? " &" : "&");
         output_write(out, selector->channels.items[i].text);
     }
 }
 
 void selector_write_databases(const struct acl_selector *selector, struct output *out) {
-    if (selector->all_databases) write_text(out, "alldbs");
+    if (selector->all_databases) rights_write_text(out, "alldbs");
     for (size_t i = 0; i < selector->database_count; i++) {
         char text[32];
         snprintf(text, sizeof text, "%s%d", i ? "," : "db=", selector->databases[i]);
-        write_text(out, text);
+        rights_write_text(out, text);
     }
 }
 
 static void selector_write(const struct acl_selector *selector, struct output *out) {
     if (selector->keys.all || selector->keys.count) {
         selector_write_keys(selector, out);
-        write_text(out, " ");
+        rights_write_text(out, " ");
     }
-    if (!selector->channels.all) write_text(out, "resetchannels ");
+    if (!selector->channels.all) rights_write_text(out, "resetchannels ");
     if (selector->channels.all || selector->channels.count) {
         selector_write_channels(selector, out);
-        write_text(out, " ");
+        rights_write_text(out, " ");
     }
     if (!selector->all_databases) {
         if (selector->database_count)
             selector_write_databases(selector, out);
         else
-            write_text(out, "resetdbs");
-        write_text(out, " ");
+            rights_write_text(out, "resetdbs");
+        rights_write_text(out, " ");
     }
     selector_write_commands(selector, out);
 }
 
 void user_write_rules(const struct user *user, struct output *out) {
-    write_text(out, user->flags & USER_ENABLED ? "on " : "off ");
-    if (user->flags & USER_NO_PASSWORD) write_text(out, "nopass ");
+    rights_write_text(out, user->flags & USER_ENABLED ? "on " : "off ");
+    if (user->flags & USER_NO_PASSWORD) rights_write_text(out, "nopass ");
     for (unsigned i = 0; i < user->password_count; i++) {
         char text[2 * SHA256_SIZE];
         user_password_hex(user->passwords[i], text);
-        write_text(out, "#");
+        rights_write_text(out, "#");
         output_write(out, (struct slice){text, sizeof text});
-        write_text(out, " ");
+        rights_write_text(out, " ");
     }
     selector_write(&user->rights->selectors[0], out);
     for (size_t i = 1; i < user->rights->count; i++) {
-        write_text(out, " (");
+        rights_write_text(out, " (");
         selector_write(&user->rights->selectors[i], out);
-        write_text(out, ")");
+        rights_write_text(out, ")");
     }
 }

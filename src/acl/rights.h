@@ -69,6 +69,8 @@ bool rights_are_all(const struct acl_rights *rights);
 
 bool selector_has_command(const struct acl_selector *selector, const struct command *command, int argc,
                           const struct slice *argv);
+/* Applies the rules on commands once more: there are new commands, or they are in other categories. */
+void selector_apply_again(struct acl_selector *selector);
 bool pattern_glob_matches(const struct acl_pattern *pattern, struct slice text);
 static inline bool pattern_matches(const struct acl_pattern *pattern, struct slice text) {
     size_t plain = pattern->plain;

@@ -5,6 +5,7 @@
 #include "client/library.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
+#include "net/rdma/rdma.h"
 #include <errno.h>
 #include <limits.h>
 #include <netdb.h>
@@ -19,30 +20,33 @@ enum {
     LINGER_US = 2500 * 1000,
 };
 
-static void changed(struct valkeyrdma *c) {
-    if (!list_is_linked(&c->changed_link)) list_append(&c->context->changed, &c->changed_link);
+static void connection_changed(struct valkeyrdma *c) {
+    if (c->watch)
+        c->watch(c);
+    else if (!list_is_linked(&c->changed_link))
+        list_append(&c->context->changed, &c->changed_link);
 }
 
 static bool may_retry(struct valkeyrdma *c);
 
-static void on_connected(struct connection *conn) {
+static void connection_on_connected(struct connection *conn) {
     struct valkeyrdma *c = conn->owner;
     c->connected = true;
-    changed(c);
+    connection_changed(c);
 }
 static void on_change(struct connection *conn) {
-    changed(conn->owner);
+    connection_changed(conn->owner);
 }
-static void on_closed(struct connection *conn) {
+static void connection_on_closed(struct connection *conn) {
     struct valkeyrdma *c = conn->owner;
     snprintf(c->error_text, sizeof c->error_text, "%s", conn_error_text(conn));
     c->error = conn->error;
     if (!c->connected && may_retry(c)) return;
     c->ended = true;
-    changed(c);
+    connection_changed(c);
 }
 static const struct connection_events events = {
-    .connected = on_connected, .readable = on_change, .drained = on_change, .closed = on_closed};
+    .connected = connection_on_connected, .readable = on_change, .drained = on_change, .closed = connection_on_closed};
 
 /* --- Connecting --- */
 
@@ -68,7 +72,8 @@ static bool attempt(struct valkeyrdma *c) {
                                       .events = &events,
                                       .owner = c};
     c->conn = conn_connect(transport_find("rdma"), c->context->loop, &options);
-    c->conn->takes_later = true;
+    c->conn->takes_later = !c->watch;
+    if (c->one_sided) rdma_find_by_completions(c->conn);
     conn_set_in_limit(c->conn, IN_LIMIT);
     return true;
 }
@@ -105,27 +110,20 @@ static void take_options(struct valkeyrdma *c, const struct valkeyrdma_options *
     c->receive_limit = all.receive_limit ? all.receive_limit : RECEIVE_LIMIT;
     c->source_host = all.source_host ? mem_strdup(all.source_host) : NULL;
     c->data = all.data;
+    c->one_sided = all.one_sided != 0;
 }
 
-static void connection_free(struct valkeyrdma *c) {
+void connection_free(struct valkeyrdma *c) {
     forget_addresses(c);
     mem_free(c);
 }
 
-struct valkeyrdma *valkeyrdma_connect_start(struct valkeyrdma_context *context, const char *host, int port,
-                                            const struct valkeyrdma_options *options, int timeout_ms, char *error,
-                                            size_t error_size) {
+struct valkeyrdma *connection_new(const char *host, int port, const struct valkeyrdma_options *options, int timeout_ms,
+                                  char *error, size_t error_size) {
     struct valkeyrdma *c = mem_calloc(1, sizeof *c);
     take_options(c, options);
-    int result = resolve(c, host, port, error, error_size);
-    c->own_context = !context;
     c->port = port;
-    c->context = result < 0 ? NULL : context ? context : valkeyrdma_context_new(error, error_size);
-    if (result == 0 && !c->context) result = -errno;
-    if (result == 0 && !context_enter(c->context)) {
-        result = -EPERM;
-        fail_text(error, error_size, "the context belongs to the parent process");
-    }
+    int result = resolve(c, host, port, error, error_size);
     if (result < 0) {
         connection_free(c);
         errno = -result;
@@ -135,9 +133,35 @@ struct valkeyrdma *valkeyrdma_connect_start(struct valkeyrdma_context *context, 
                                                        : timeout_ms   ? timeout_ms
                                                                       : 1) *
                                                 1000;
-    list_append(&c->context->connections, &c->link);
-    bool begun = attempt(c);
-    context_leave(c->context);
+    return c;
+}
+
+bool connection_begin(struct valkeyrdma *c, struct valkeyrdma_context *context) {
+    c->context = context;
+    list_append(&context->connections, &c->link);
+    return attempt(c);
+}
+
+struct valkeyrdma *valkeyrdma_connect_start(struct valkeyrdma_context *context, const char *host, int port,
+                                            const struct valkeyrdma_options *options, int timeout_ms, char *error,
+                                            size_t error_size) {
+    struct valkeyrdma *c = connection_new(host, port, options, timeout_ms, error, error_size);
+    if (!c) return NULL;
+    c->own_context = !context;
+    if (!context && !(context = valkeyrdma_context_new(error, error_size))) {
+        int failure = errno;
+        connection_free(c);
+        errno = failure;
+        return NULL;
+    }
+    if (!context_enter(context)) {
+        connection_free(c);
+        fail_text(error, error_size, "the context belongs to the parent process");
+        errno = EPERM;
+        return NULL;
+    }
+    bool begun = connection_begin(c, context);
+    context_leave(context);
     if (begun) return c;
     fail_text(error, error_size, strerror(EHOSTUNREACH)); /* the address has no text */
     valkeyrdma_close(c);
@@ -349,8 +373,8 @@ static bool has_bytes(const void *argument) {
 static int wait_for_bytes(struct valkeyrdma *c, size_t at_least, int timeout_ms) {
     struct wanted wanted = {.c = c, .at_least = at_least};
     if (has_bytes(&wanted)) return 0;
-    /* Just after a turn there is nothing new. The caller who has served other connections meanwhile does not pay for
-     * another one. */
+    /* Just after a turn there is nothing new. A caller that has served other connections since then does not pay for
+     * another turn. */
     if (timeout_ms == 0 && c->seen_turns != c->context->turns) {
         c->seen_turns = c->context->turns;
         return -EAGAIN;

@@ -24,13 +24,24 @@ static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list contexts;
 static atomic_uint generation;
 
-static void before_fork(void) {
+static void context_take(struct valkeyrdma_context *context) {
+    if (pthread_mutex_trylock(&context->lock) == 0) return;
+    atomic_fetch_add_explicit(&context->contenders, 1, memory_order_relaxed);
+    pthread_mutex_lock(&context->lock);
+    atomic_fetch_sub_explicit(&context->contenders, 1, memory_order_relaxed);
+}
+
+static void context_give(struct valkeyrdma_context *context) {
+    pthread_mutex_unlock(&context->lock);
+}
+
+static void context_before_fork(void) {
     pthread_mutex_lock(&contexts_lock);
-    list_each(&contexts, link) biased_lock_take(&container_of(link, struct valkeyrdma_context, link)->lock);
+    list_each(&contexts, link) context_take(container_of(link, struct valkeyrdma_context, link));
 }
 
 static void release_all(void) {
-    list_each(&contexts, link) biased_lock_give(&container_of(link, struct valkeyrdma_context, link)->lock);
+    list_each(&contexts, link) context_give(container_of(link, struct valkeyrdma_context, link));
     pthread_mutex_unlock(&contexts_lock);
 }
 
@@ -43,7 +54,7 @@ static void after_fork_in_child(void) {
 static void process_start(void) {
     list_init(&contexts);
     log_level = LOG_LEVEL_NOTHING; /* the log is standard output, which belongs to the program */
-    pthread_atfork(before_fork, release_all, after_fork_in_child);
+    pthread_atfork(context_before_fork, release_all, after_fork_in_child);
 }
 
 const char *valkeyrdma_version(void) {
@@ -104,7 +115,8 @@ static void destroy(struct valkeyrdma_context *context) {
         close(context->timer_fd);
     }
     if (context->loop) event_loop_free(context->loop);
-    biased_lock_destroy(&context->lock);
+    if (context->leader_fd >= 0) close(context->leader_fd);
+    pthread_mutex_destroy(&context->lock);
     mem_free(context);
 }
 
@@ -119,14 +131,18 @@ struct valkeyrdma_context *valkeyrdma_context_new(char *error, size_t error_size
     }
     pthread_mutex_lock(&contexts_lock); /* a fork may not happen in the middle */
     struct valkeyrdma_context *context = mem_calloc(1, sizeof *context);
-    biased_lock_init(&context->lock);
+    pthread_mutex_init(&context->lock, NULL);
     context->generation = generation;
     context->timer_io.fd = -1;
     list_init(&context->waiters);
     list_init(&context->connections);
     list_init(&context->changed);
+    list_init(&context->regions);
+    list_init(&context->placements);
+    list_init(&context->complete);
     context->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (context->timer_fd >= 0) context->loop = event_loop_try_new();
+    context->leader_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (context->timer_fd >= 0 && context->leader_fd >= 0) context->loop = event_loop_try_new();
     result = context->loop ? 0 : -errno;
     if (result == 0)
         result = event_io_set(context->loop, &context->timer_io, context->timer_fd, EVENT_READ, timer_ready);
@@ -146,11 +162,14 @@ struct valkeyrdma_context *valkeyrdma_context_new(char *error, size_t error_size
 void valkeyrdma_context_free(struct valkeyrdma_context *context) {
     if (!context || !context_is_ours(context)) return;
     pthread_mutex_lock(&contexts_lock);
-    biased_lock_take(&context->lock);
+    context_take(context);
+    placements_destroy(context);
     while (context->connections.len)
         connection_orphan(container_of(list_first(&context->connections), struct valkeyrdma, link));
+    while (context->regions.len)
+        region_destroy(container_of(list_first(&context->regions), struct valkeyrdma_region, link));
     list_remove(&contexts, &context->link);
-    biased_lock_give(&context->lock);
+    context_give(context);
     destroy(context);
     pthread_mutex_unlock(&contexts_lock);
 }
@@ -161,7 +180,7 @@ bool context_is_ours(const struct valkeyrdma_context *context) {
 
 static bool lock_context(struct valkeyrdma_context *context) {
     if (!context_is_ours(context)) return false;
-    biased_lock_take(&context->lock);
+    context_take(context);
     return true;
 }
 bool context_enter(struct valkeyrdma_context *context) {
@@ -179,10 +198,12 @@ struct waiter {
     int fd; /* eventfd; -1: there was none left, and the thread looks again by itself */
 };
 
-static void wake(int fd) {
+static void wake(int fd) { /* also in signal handlers */
     uint64_t one = 1;
+    int saved = errno;
     while (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
+    errno = saved;
 }
 
 static void wake_waiters(struct valkeyrdma_context *context) {
@@ -192,7 +213,7 @@ static void wake_waiters(struct valkeyrdma_context *context) {
 void context_turn(struct valkeyrdma_context *context) {
     context->turns++;
     if (event_loop_turn(context->loop, 0) == 0) return;
-    if (context->leading) event_loop_wake(context->loop); /* it may wait for what has just been handled */
+    if (context->leading) wake(context->leader_fd); /* it may wait for what has just been handled */
     if (context->waiters.len) wake_waiters(context);
 }
 
@@ -208,25 +229,30 @@ static void arm_timer(struct valkeyrdma_context *context) {
 
 void context_leave(struct valkeyrdma_context *context) {
     if (context->leading) arm_timer(context); /* for a timer that was set while the leader waits */
-    biased_lock_give(&context->lock);
+    context_give(context);
 }
 
-/* poll() for one descriptor until the deadline (INT64_MAX: none). False: a signal was handled. */
-static bool wait_for_descriptor(int fd, uint64_t deadline_us, int most_ms) {
-    struct pollfd descriptor = {.fd = fd, .events = POLLIN};
+/* poll() for a descriptor, and for an eventfd (-1: none), which it reads, until the deadline (INT64_MAX: none). False:
+ * a signal was handled. */
+static bool wait_for_descriptors(int fd, int event_fd, uint64_t deadline_us, int most_ms) {
+    struct pollfd descriptors[2] = {{.fd = fd, .events = POLLIN}, {.fd = event_fd, .events = POLLIN}};
     uint64_t now = clock_monotonic_us(), left_ms = deadline_us > now ? (deadline_us - now + 999) / 1000 : 0;
     int ms = deadline_us == INT64_MAX ? -1 : left_ms > 1000000 ? 1000000 : (int)left_ms;
     if (most_ms >= 0 && (ms < 0 || ms > most_ms)) ms = most_ms;
-    return poll(&descriptor, 1, ms) >= 0 || errno != EINTR;
+    if (poll(descriptors, 2, ms) < 0) return errno != EINTR;
+    uint64_t count;
+    while (descriptors[1].revents && read(event_fd, &count, sizeof count) < 0 && errno == EINTR) {
+    }
+    return true;
 }
 
 static bool follow(struct valkeyrdma_context *context, uint64_t deadline_us) {
     enum { LOOK_MS = 10 };
     struct waiter waiter = {.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     list_append(&context->waiters, &waiter.link);
-    biased_lock_give(&context->lock);
-    bool undisturbed = wait_for_descriptor(waiter.fd, deadline_us, waiter.fd < 0 ? LOOK_MS : -1);
-    biased_lock_take(&context->lock);
+    context_give(context);
+    bool undisturbed = wait_for_descriptors(waiter.fd, -1, deadline_us, waiter.fd < 0 ? LOOK_MS : -1);
+    context_take(context);
     list_remove(&context->waiters, &waiter.link);
     if (waiter.fd >= 0) close(waiter.fd);
     return undisturbed;
@@ -239,13 +265,13 @@ static bool lead(struct valkeyrdma_context *context, uint64_t deadline_us) {
     context->leading = true;
     if (event_loop_prepare_wait(context->loop, true)) {
         arm_timer(context);
-        biased_lock_give(&context->lock);
-        undisturbed = wait_for_descriptor(event_loop_fd(context->loop), deadline_us, -1);
-        biased_lock_take(&context->lock);
-    } else if (biased_lock_is_contended(&context->lock)) {
-        biased_lock_give(&context->lock);
+        context_give(context);
+        undisturbed = wait_for_descriptors(event_loop_fd(context->loop), context->leader_fd, deadline_us, -1);
+        context_take(context);
+    } else if (atomic_load_explicit(&context->contenders, memory_order_relaxed) > 0) {
+        context_give(context);
         sched_yield();
-        biased_lock_take(&context->lock);
+        context_take(context);
     } else
         spin_us = SPIN_US; /* the loop polls the device before it sleeps, for "busy-poll-us" */
     context->leading = false;
@@ -277,8 +303,14 @@ int context_wait(struct valkeyrdma_context *context, bool (*reached)(const void 
     return result;
 }
 
+void context_notify(struct valkeyrdma_context *context) {
+    if (context->leading) wake(context->leader_fd);
+    wake_waiters(context);
+}
+
 static bool has_changes(const void *argument) {
-    return ((const struct valkeyrdma_context *)argument)->changed.len > 0;
+    const struct valkeyrdma_context *context = argument;
+    return context->changed.len > 0 || context->complete.len > 0;
 }
 
 int valkeyrdma_context_wait(struct valkeyrdma_context *context, int timeout_ms) {
@@ -294,7 +326,7 @@ int valkeyrdma_context_process(struct valkeyrdma_context *context) {
     context->interrupted = false;
     context_turn(context);
     int turns = 1;
-    while (!context->changed.len && !event_loop_prepare_wait(context->loop, false)) {
+    while (!has_changes(context) && !event_loop_prepare_wait(context->loop, false)) {
         if (turns++ == TURNS_MAX) {
             event_loop_wake(context->loop); /* the caller comes again at once, and does its own work meanwhile */
             break;
@@ -302,9 +334,9 @@ int valkeyrdma_context_process(struct valkeyrdma_context *context) {
         context_turn(context);
     }
     /* A caller that has connections to look at calls again before it waits. One that does not is woken again. */
-    if (context->changed.len && !event_loop_prepare_wait(context->loop, false)) event_loop_wake(context->loop);
+    if (has_changes(context) && !event_loop_prepare_wait(context->loop, false)) event_loop_wake(context->loop);
     arm_timer(context);
-    int result = context->changed.len > 0;
+    int result = has_changes(context);
     context_leave(context);
     return result;
 }
@@ -313,6 +345,7 @@ void valkeyrdma_context_wake(struct valkeyrdma_context *context) {
     if (!context_is_ours(context)) return;
     context->interrupted = true;
     event_loop_wake(context->loop);
+    wake(context->leader_fd);
 }
 
 int valkeyrdma_context_fd(const struct valkeyrdma_context *context) {
@@ -326,7 +359,7 @@ struct valkeyrdma *valkeyrdma_context_next(struct valkeyrdma_context *context) {
         c = container_of(list_first(&context->changed), struct valkeyrdma, changed_link);
         list_remove(&context->changed, &c->changed_link);
     }
-    biased_lock_give(&context->lock);
+    context_give(context);
     return c;
 }
 

@@ -54,6 +54,9 @@ struct _compat_ibv_port_attr;
     X(ibverbs, struct ibv_mr *, ibv_reg_mr_iova2,                                                                      \
       (struct ibv_pd * pd, void *start, size_t size, uint64_t iova, unsigned int access),                              \
       (pd, start, size, iova, access))                                                                                 \
+    X(ibverbs, struct ibv_mr *, ibv_reg_dmabuf_mr,                                                                     \
+      (struct ibv_pd * pd, uint64_t offset, size_t size, uint64_t iova, int fd, int access),                           \
+      (pd, offset, size, iova, fd, access))                                                                            \
     X(ibverbs, int, ibv_dereg_mr, (struct ibv_mr * mr), (mr))                                                          \
     X(ibverbs, struct ibv_comp_channel *, ibv_create_comp_channel, (struct ibv_context * context), (context))          \
     X(ibverbs, int, ibv_destroy_comp_channel, (struct ibv_comp_channel * channel), (channel))                          \
@@ -141,7 +144,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int loaded_by; /* the process; 0: not loaded */
 static void *handles[2];     /* of libibverbs, librdmacm */
 
-static void before_fork(void) {
+static void verbs_before_fork(void) {
     pthread_mutex_lock(&lock);
 }
 static void after_fork(void) {
@@ -149,7 +152,7 @@ static void after_fork(void) {
 }
 /* Before those of the callers, which hold locks of their own here: handlers run in the reverse order before a fork. */
 __attribute__((constructor(101))) static void start(void) {
-    pthread_atfork(before_fork, after_fork, after_fork);
+    pthread_atfork(verbs_before_fork, after_fork, after_fork);
 }
 
 static void *open_library(const char *name, char *error, size_t error_size) {
@@ -161,10 +164,20 @@ static void *open_library(const char *name, char *error, size_t error_size) {
     return library;
 }
 
+/* What stands in for a function that older versions of the libraries have not. */
+static struct ibv_mr *no_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t size, uint64_t iova, int fd, int access) {
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
 /* Looks all functions up. */
 static int fill_table(char *error, size_t error_size) {
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
         void *found = dlsym(handles[entries[i].cm], entries[i].name);
+        if (!found && entries[i].slot == &table.ibv_reg_dmabuf_mr) { /* it came with rdma-core 34 */
+            table.ibv_reg_dmabuf_mr = no_dmabuf;
+            continue;
+        }
         if (!found) {
             snprintf(error, error_size, "RDMA is not available: %s is missing in %s", entries[i].name,
                      entries[i].cm ? "librdmacm.so.1" : "libibverbs.so.1");
@@ -175,7 +188,7 @@ static int fill_table(char *error, size_t error_size) {
     return 0; /* both libraries stay loaded as long as the process runs */
 }
 
-static int load(char *error, size_t error_size) {
+static int verbs_library_load(char *error, size_t error_size) {
     void *ibverbs = open_library("libibverbs.so.1", error, error_size);
     if (!ibverbs) return -ENOSYS;
     void *rdmacm = open_library("librdmacm.so.1", error, error_size);
@@ -227,7 +240,7 @@ int verbs_load(char *error, size_t error_size) {
     if (atomic_load_explicit(&loaded_by, memory_order_acquire) == process) return 0;
     pthread_mutex_lock(&lock);
     int by = atomic_load(&loaded_by);
-    int result = by == process ? 0 : by ? load_in_child(error, error_size) : load(error, error_size);
+    int result = by == process ? 0 : by ? load_in_child(error, error_size) : verbs_library_load(error, error_size);
     if (result == 0) atomic_store_explicit(&loaded_by, process, memory_order_release);
     pthread_mutex_unlock(&lock);
     return result;

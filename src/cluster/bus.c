@@ -119,7 +119,7 @@ static void take_message(struct bus_link *link, const uint8_t *bytes, size_t len
     bus->events->message(link, &message, verdict, bad_id);
 }
 
-static void refuse(struct bus_link *link, uint32_t length, uint64_t max) {
+static void bus_refuse(struct bus_link *link, uint32_t length, uint64_t max) {
     char peer[128];
     conn_format_address(link->conn, true, peer);
     if (max)
@@ -146,12 +146,12 @@ static void read_messages(struct bus_link *link) {
         unsigned type;
         if (in.len < BUS_PREFIX_SIZE) break;
         if (!bus_prefix(bytes, &length, &type)) {
-            refuse(link, length, 0);
+            bus_refuse(link, length, 0);
             return;
         }
         uint64_t max = length_max(link, type);
         if (length > max) {
-            refuse(link, length, max);
+            bus_refuse(link, length, max);
             return;
         }
         if (in.len < length) {
@@ -163,7 +163,7 @@ static void read_messages(struct bus_link *link) {
     }
 }
 
-static void readable(struct connection *conn) {
+static void bus_readable(struct connection *conn) {
     struct bus_link *link = conn->owner;
     if (!link || link->reading) return; /* in a callback that runs the loop */
     link->reading = true;
@@ -178,11 +178,12 @@ static void connected(struct connection *conn) {
     if (link->bus->settings.keepalive_s) conn_set_keepalive(conn, link->bus->settings.keepalive_s);
     link->bus->events->opened(link);
 }
-static void closed(struct connection *conn) {
+static void bus_closed(struct connection *conn) {
     struct bus_link *link = conn->owner;
     if (link) link_end(link, BUS_END_PEER);
 }
-static const struct connection_events link_events = {.connected = connected, .readable = readable, .closed = closed};
+static const struct connection_events link_events = {
+    .connected = connected, .readable = bus_readable, .closed = bus_closed};
 
 /* --- Sending --- */
 
@@ -196,8 +197,7 @@ static void count_sent(struct bus_stats *stats, unsigned type, size_t len) {
 /* A timer, since deferred work waits for the end of a long script, and a peer must not. */
 static uint64_t flush_links(struct event_timer *timer) {
     struct bus *bus = container_of(timer, struct bus, flush_timer);
-    list_each(&bus->links, at) {
-        struct bus_link *link = container_of(at, struct bus_link, link);
+    list_each_entry(&bus->links, struct bus_link, link, link) {
         if (!link->unflushed) continue;
         link->unflushed = false;
         if (!conn_is_open(link->conn)) continue;
@@ -269,7 +269,7 @@ struct bus_link *bus_connect(struct bus *bus, const char *host, int port, void *
     return link;
 }
 
-static void accepted(struct listener *listener, struct connection *conn) {
+static void bus_accepted(struct listener *listener, struct connection *conn) {
     struct bus *bus = listener->owner;
     conn->events = &link_events;
     conn->owner = NULL;
@@ -306,7 +306,7 @@ bool bus_listen(struct bus *bus, const char *const *hosts, int count, int port, 
                                          .port = port,
                                          .backlog = backlog,
                                          .needs_certificate = true,
-                                         .accepted = accepted,
+                                         .accepted = bus_accepted,
                                          .owner = bus};
         if (bus->listener_count == sizeof bus->listeners / sizeof *bus->listeners) break;
         struct listener *listener = conn_listen(bus->transport, bus->loop, &options, error, sizeof error);

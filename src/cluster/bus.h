@@ -5,8 +5,8 @@
  * messages, counts them, and limits what waits to be sent. It knows no node: it reports to one table of callbacks, and
  * the owner keeps a pointer in each link.
  *
- * Nothing that a peer sends is believed before it was checked. A link ends with bytes that begin no message, and with a
- * message that is longer than its type may be. Memory grows with the bytes that have arrived, not with the length that
+ * Everything that a peer sends is checked before use. Bytes that do not begin a message, and a message that is longer
+ * than its type allows, end the link. Memory grows with the bytes that have arrived, not with the length that
  * a message announces.
  *
  * Messages leave at the end of the turn: those of one turn to one node with one system call. A message to all nodes is
@@ -29,14 +29,14 @@ struct bus_link {
     int64_t created_ms;    /* wall clock, for users */
     int64_t opened_ms;     /* clock_mono_ms() */
     bool inbound;          /* the peer dialled */
-    bool known; /* set by the owner: it expects published messages of this peer. Before that they are short */
+    bool known;            /* set by the owner: the peer is a node that may publish. Messages of others must be short */
     bool closed, reading, unflushed; /* private */
     struct event_deferred deferred;
 };
 
 enum bus_end {
     BUS_END_PEER,    /* closed by the peer, or broken; bus_link_error() */
-    BUS_END_INVALID, /* the peer sent what is no message; has been logged */
+    BUS_END_INVALID, /* the peer sent bytes that are not a message; this has been logged */
     BUS_END_LIMIT,   /* more than link_limit waited to be sent */
     BUS_END_DROPPED  /* debug.close_on_drop */
 };
@@ -60,7 +60,7 @@ struct bus_settings {        /* the owner changes them at any time */
     size_t nodes;            /* known nodes */
     uint64_t link_limit;     /* cluster-link-sendbuf-limit; 0: none */
     size_t inbound_max;      /* accepted links; 0: no limit */
-    bool refuses;            /* closes links that are accepted now: the data set is being loaded */
+    bool refuses;            /* closes accepted links at once, while the data set is being loaded */
     const char *source_host; /* of outgoing links; NULL or empty: any */
     int keepalive_s;         /* 0: off */
 };
@@ -98,9 +98,9 @@ bool bus_listen(struct bus *bus, const char *const *hosts, int count, int port, 
 void bus_free(struct bus *bus); /* closes listeners and links without a callback */
 
 struct bus_link *bus_connect(struct bus *bus, const char *host, int port, void *owner);
-/* Sends what is queued as far as the peer takes it at once, and closes. No callback follows. */
+/* Sends as much of the queue as the peer takes at once, and closes. No callback follows. */
 void bus_link_close(struct bus_link *link);
-/* Does nothing while the link is not open: what would wait for it would be outdated. */
+/* Does nothing while the link is not open: the message would be outdated when the link opens. */
 void bus_link_send(struct bus_link *link, const struct bus_message *message);
 /* An encoded message for several links; the caller releases it. NULL: it is too long, or memory is out. */
 struct blob *bus_encode_shared(const struct bus_message *message);

@@ -1,13 +1,13 @@
 /* cluster_scan.c: CLUSTERSCAN goes through the keys of a whole cluster.
  *
- * A cursor routes itself: it is FINGERPRINT-{TAG}-POSITION, where TAG hashes to the slot at which the scan goes on. So
- * a client sends it as if it were a key, and is redirected to the node that serves the slot. The position is that of
- * SCAN in the tables of this node: another node, which has another hash seed and so another fingerprint, begins the
- * slot again. A scan goes on from slot to slot on one node, and then names the first slot behind. It starts with "0",
- * which only leads to the first cursor.
+ * A cursor contains its route: it is FINGERPRINT-{TAG}-POSITION, where TAG hashes to the slot at which the scan
+ * continues. The client sends it like a key, and is redirected to the node that serves the slot. The position is that
+ * of SCAN in the tables of this node: another node, which has another hash seed and so another fingerprint, begins the
+ * slot again. A scan continues from slot to slot on one node; its last cursor there names the first slot after them.
+ * The cursor "0" begins a scan: the reply is the first cursor, without keys.
  *
- * Any tag with the right slot will do. Each slot has the one that Valkey writes: of the texts of digits and letters the
- * shortest, then the first. */
+ * The tag of a slot is that of Valkey: the shortest text of digits and letters that hashes to it, and of several the
+ * first. */
 #include "cluster/slot_commands.h"
 #include "cluster/this_node.h"
 #include "commands/scan.h"
@@ -114,7 +114,7 @@ void cluster_scan_run(struct call *call) {
     }
     int wanted = scan.match ? hash_slot_of_pattern(scan.pattern) : -1;
     bool none = wanted >= 0 && (scan.slot >= 0 ? scan.slot : starts ? wanted : (int)slot) != wanted;
-    if (none && scan.slot < 0 && (int)slot < wanted) { /* it is still to come, maybe at another node */
+    if (none && scan.slot < 0 && (int)slot < wanted) { /* the scan has yet to reach it, perhaps at another node */
         none = false;
         starts = true;
     }

@@ -8,28 +8,18 @@
 #include "cluster/nodes_conf.h"
 #include "cluster/saved_reply.h"
 #include "cluster/slot_commands.h"
+#include "cluster/slot_stats.h"
 #include "cluster/this_node.h"
 #include "cluster/views.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
 #include <arpa/inet.h>
 #include <stdio.h>
 
 enum { BUS_PORT_DISTANCE = 10000 };
-
-bool cluster_is_disabled(struct call *call) {
-    if (this_cluster) return false;
-    reply_error(call->reply, "ERR This instance has cluster support disabled");
-    return true;
-}
-
-void cluster_reply_usage(struct call *call) {
-    struct slice name = call->argv[1];
-    reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try CLUSTER HELP.",
-                       (int)name.len, name.data);
-}
 
 static void reply_done(struct call *call, const char *error) {
     if (error)
@@ -44,8 +34,7 @@ static bool id_read(struct call *call, int index, struct node_id *id) {
         memcpy(id->text, text.data, NODE_ID_LEN);
         return true;
     }
-    reply_error_format(call->reply, "ERR Unknown node %.*s", (int)text.len, text.data);
-    return false;
+    return reply_error_format(call->reply, "ERR Unknown node %.*s", (int)text.len, text.data);
 }
 
 static struct cluster_node *node_read(struct call *call, int index) {
@@ -58,74 +47,8 @@ static struct cluster_node *node_read(struct call *call, int index) {
 
 /* --- What this node knows --- */
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "COUNTKEYSINSLOT <slot>",
-        "    Return the number of keys in <slot>.",
-        "GETKEYSINSLOT <slot> <count>",
-        "    Return key names stored by current node in a slot.",
-        "INFO",
-        "    Return information about the cluster.",
-        "KEYSLOT <key>",
-        "    Return the hash slot for <key>.",
-        "MYID",
-        "    Return the node id.",
-        "MYSHARDID",
-        "    Return the node's shard id.",
-        "NODES",
-        "    Return cluster configuration seen by node. Output format:",
-        "    <id> <ip:port@bus-port[,hostname]> <flags> <primary> <pings> <pongs> <epoch> <link> <slot> ...",
-        "REPLICAS <node-id>",
-        "    Return <node-id> replicas.",
-        "SLOTS",
-        "    Return information about slots range mappings. Each range is made of:",
-        "    start, end, primary and replicas IP addresses, ports and ids",
-        "SLOT-STATS",
-        "    Return an array of slot usage statistics for slots assigned to the current node.",
-        "SHARDS",
-        "    Return information about slot range mappings and the nodes associated with them.",
-        "ADDSLOTS <slot> [<slot> ...]",
-        "    Assign slots to current node.",
-        "ADDSLOTSRANGE <start slot> <end slot> [<start slot> <end slot> ...]",
-        "    Assign slots which are between <start-slot> and <end-slot> to current node.",
-        "BUMPEPOCH",
-        "    Advance the cluster config epoch.",
-        "COUNT-FAILURE-REPORTS <node-id>",
-        "    Return number of failure reports for <node-id>.",
-        "DELSLOTS <slot> [<slot> ...]",
-        "    Delete slots information from current node.",
-        "DELSLOTSRANGE <start slot> <end slot> [<start slot> <end slot> ...]",
-        "    Delete slots information which are between <start-slot> and <end-slot> from current node.",
-        "FAILOVER [FORCE|TAKEOVER]",
-        "    Promote current replica node to being a master.",
-        "FORGET <node-id>",
-        "    Remove a node from the cluster.",
-        "FLUSHSLOTS",
-        "    Delete current node own slots information.",
-        "MEET <ip> <port> [<bus-port>]",
-        "    Connect nodes into a working cluster.",
-        "REPLICATE <node-id>",
-        "    Configure current node as replica to <node-id>.",
-        "RESET [HARD|SOFT]",
-        "    Reset current node (default: soft).",
-        "SET-CONFIG-EPOCH <epoch>",
-        "    Set config epoch of current node.",
-        "SETSLOT <slot> (IMPORTING <node-id>|MIGRATING <node-id>|STABLE|NODE <node-id>)",
-        "    Set slot state.",
-        "SAVECONFIG",
-        "    Force saving cluster configuration on disk.",
-        "LINKS",
-        "    Return information about all network links between this node and its peers.",
-        "    Output format is an array where each array element is a map containing attributes of a link",
-        "MIGRATESLOTS SLOTSRANGE start-slot end-slot [start-slot end-slot ...] NODE node-id [SLOTSRANGE start-slot "
-        "end-slot [start-slot end-slot ...] NODE node-id ...]",
-        "    Migrate the specified slot ranges from this node to the specified node.",
-        "CANCELSLOTMIGRATIONS ALL",
-        "    Cancel all migrations.",
-        "GETSLOTMIGRATIONS",
-        "    Get information about ongoing and recently finished slot imports and exports.",
-        NULL};
-    if (!cluster_is_disabled(call)) reply_help(call->reply, "CLUSTER", lines);
+static void cluster_help_run(struct call *call) {
+    if (!cluster_is_disabled(call)) help_handler(call);
 }
 
 static void keyslot_run(struct call *call) {
@@ -134,8 +57,7 @@ static void keyslot_run(struct call *call) {
 
 static void info_run(struct call *call) {
     if (cluster_is_disabled(call)) return;
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     cluster_info_write(&text.out);
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
@@ -194,8 +116,7 @@ static bool address_read(struct slice text, char address[static NODE_ADDRESS_MAX
 static bool port_read(struct call *call, int index, const char *kind, int64_t *port) {
     struct slice text = call->argv[index];
     if (parse_int64(text, port)) return true;
-    reply_error_format(call->reply, "ERR Invalid %s port specified: %.*s", kind, (int)text.len, text.data);
-    return false;
+    return reply_error_format(call->reply, "ERR Invalid %s port specified: %.*s", kind, (int)text.len, text.data);
 }
 
 static void meet_run(struct call *call) {
@@ -279,7 +200,7 @@ static void failover_run(struct call *call) {
     reply_done(call, cluster_failover(this_cluster, kind, cluster_requester(call->client), cluster_now()));
 }
 
-static void reset_run(struct call *call) {
+static void cluster_reset_run(struct call *call) {
     if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
     if (call->argc > 3) {
         cluster_reply_usage(call);
@@ -352,62 +273,53 @@ static const char *const setslot_history[] = {"8.0.0", "Accepts `TIMEOUT`.", NUL
 static const char *const slot_stats_tips[] = {"nondeterministic_output", "request_policy:all_shards", NULL};
 
 static const struct command_spec cluster_subcommands[] = {
-    {HELP_ROW(help_run), .group = GROUP_CLUSTER, .since = "5.0.0"},
-    {.name = "info",
-     .run = info_run,
-     .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE,
-     .group = GROUP_CLUSTER,
-     .arity = 2,
-     .since = "3.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the state of the node.",
-     .tips = nondeterministic},
-    {.name = "keyslot",
-     .run = keyslot_run,
-     .arity = 3,
-     .flags = CMD_NO_DATA | CMD_STALE,
-     .group = GROUP_CLUSTER,
-     .since = "3.0.0",
-     .complexity = "O(N) where N is the number of bytes of the key",
-     .summary = "Returns the hash slot of a key.",
-     .syntax = "key:string"},
-    {.name = "myid",
-     .run = myid_run,
-     .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE,
-     .group = GROUP_CLUSTER,
-     .arity = 2,
-     .since = "3.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the id of the node."},
-    {.name = "nodes",
-     .run = nodes_run,
-     .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE,
-     .group = GROUP_CLUSTER,
-     .arity = 2,
-     .since = "3.0.0",
-     .complexity = "O(N) where N is the number of nodes",
-     .summary = "Returns the cluster as the node sees it.",
-     .tips = nondeterministic},
-    {.name = "shards",
-     .run = shards_run,
-     .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE,
-     .group = GROUP_CLUSTER,
-     .arity = 2,
-     .since = "7.0.0",
-     .complexity = "O(N) where N is the number of nodes",
-     .summary = "Returns the slots and nodes of each shard.",
-     .history = shards_history,
-     .tips = nondeterministic},
-    {.name = "slots",
-     .run = slots_run,
-     .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE,
-     .group = GROUP_CLUSTER,
-     .arity = 2,
-     .since = "3.0.0",
-     .complexity = "O(N) where N is the number of nodes",
-     .summary = "Returns the nodes of each range of slots.",
-     .history = slots_history,
-     .tips = nondeterministic},
+    {HELP_ROW(
+         cluster_help_run, "COUNTKEYSINSLOT <slot>", "    Return the number of keys in <slot>.",
+         "GETKEYSINSLOT <slot> <count>", "    Return key names stored by current node in a slot.", "INFO",
+         "    Return information about the cluster.", "KEYSLOT <key>", "    Return the hash slot for <key>.", "MYID",
+         "    Return the node id.", "MYSHARDID", "    Return the node's shard id.", "NODES",
+         "    Return cluster configuration seen by node. Output format:",
+         "    <id> <ip:port@bus-port[,hostname]> <flags> <primary> <pings> <pongs> <epoch> <link> <slot> ...",
+         "REPLICAS <node-id>", "    Return <node-id> replicas.", "SLOTS",
+         "    Return information about slots range mappings. Each range is made of:",
+         "    start, end, primary and replicas IP addresses, ports and ids", "SLOT-STATS",
+         "    Return an array of slot usage statistics for slots assigned to the current node.", "SHARDS",
+         "    Return information about slot range mappings and the nodes associated with them.",
+         "ADDSLOTS <slot> [<slot> ...]", "    Assign slots to current node.",
+         "ADDSLOTSRANGE <start slot> <end slot> [<start slot> <end slot> ...]",
+         "    Assign slots which are between <start-slot> and <end-slot> to current node.", "BUMPEPOCH",
+         "    Advance the cluster config epoch.", "COUNT-FAILURE-REPORTS <node-id>",
+         "    Return number of failure reports for <node-id>.", "DELSLOTS <slot> [<slot> ...]",
+         "    Delete slots information from current node.",
+         "DELSLOTSRANGE <start slot> <end slot> [<start slot> <end slot> ...]",
+         "    Delete slots information which are between <start-slot> and <end-slot> from current node.",
+         "FAILOVER [FORCE|TAKEOVER]", "    Promote current replica node to being a master.", "FORGET <node-id>",
+         "    Remove a node from the cluster.", "FLUSHSLOTS", "    Delete current node own slots information.",
+         "MEET <ip> <port> [<bus-port>]", "    Connect nodes into a working cluster.", "REPLICATE <node-id>",
+         "    Configure current node as replica to <node-id>.", "RESET [HARD|SOFT]",
+         "    Reset current node (default: soft).", "SET-CONFIG-EPOCH <epoch>", "    Set config epoch of current node.",
+         "SETSLOT <slot> (IMPORTING <node-id>|MIGRATING <node-id>|STABLE|NODE <node-id>)", "    Set slot state.",
+         "SAVECONFIG", "    Force saving cluster configuration on disk.", "LINKS",
+         "    Return information about all network links between this node and its peers.",
+         "    Output format is an array where each array element is a map containing attributes of a link",
+         "MIGRATESLOTS SLOTSRANGE start-slot end-slot [start-slot end-slot ...] NODE node-id [SLOTSRANGE start-slot "
+         "end-slot [start-slot end-slot ...] NODE node-id ...]",
+         "    Migrate the specified slot ranges from this node to the specified node.", "CANCELSLOTMIGRATIONS ALL",
+         "    Cancel all migrations.", "GETSLOTMIGRATIONS",
+         "    Get information about ongoing and recently finished slot imports and exports."),
+     .group = GROUP_CLUSTER, .since = "5.0.0"},
+    ROW("info", info_run, 2, CMD_NO_DATA | CMD_LOADING | CMD_STALE, "3.0.0", "O(1)", "Returns the state of the node.",
+        .tips = nondeterministic),
+    ROW("keyslot", keyslot_run, 3, CMD_NO_DATA | CMD_STALE, "3.0.0", "O(N) where N is the number of bytes of the key",
+        "Returns the hash slot of a key.", .syntax = "key:string"),
+    ROW("myid", myid_run, 2, CMD_NO_DATA | CMD_LOADING | CMD_STALE, "3.0.0", "O(1)", "Returns the id of the node.",
+        .tips = NULL),
+    ROW("nodes", nodes_run, 2, CMD_NO_DATA | CMD_LOADING | CMD_STALE, "3.0.0", "O(N) where N is the number of nodes",
+        "Returns the cluster as the node sees it.", .tips = nondeterministic),
+    ROW("shards", shards_run, 2, CMD_NO_DATA | CMD_LOADING | CMD_STALE, "7.0.0", "O(N) where N is the number of nodes",
+        "Returns the slots and nodes of each shard.", .history = shards_history, .tips = nondeterministic),
+    ROW("slots", slots_run, 2, CMD_NO_DATA | CMD_LOADING | CMD_STALE, "3.0.0", "O(N) where N is the number of nodes",
+        "Returns the nodes of each range of slots.", .history = slots_history, .tips = nondeterministic),
     ROW("addslots", cluster_addslots_run, -3, BY_ADMIN_LOADED, "3.0.0", "O(N) where N is the number of slots",
         "Assigns slots to the node.", .syntax = "slot:integer..."),
     ROW("addslotsrange", cluster_addslotsrange_run, -4, BY_ADMIN_LOADED, "7.0.0", "O(N) where N is the number of slots",
@@ -454,7 +366,7 @@ static const struct command_spec cluster_subcommands[] = {
         "Returns the replicas of a primary.", .tips = nondeterministic, .syntax = "node-id:string"),
     ROW("replicate", replicate_run, -3, BY_ADMIN_LOADED, "3.0.0", "O(1)", "Makes the node a replica of a primary.",
         .syntax = "args(node-id:string|no-one{NO ONE}@9.0.0)", .history = replicate_history),
-    ROW("reset", reset_run, -2, CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_STALE, "3.0.0",
+    ROW("reset", cluster_reset_run, -2, CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_STALE, "3.0.0",
         "O(N) where N is the number of nodes", "Resets the node: it forgets its cluster.",
         .syntax = "[reset-type(HARD|SOFT)]"),
     ROW("saveconfig", saveconfig_run, 2, BY_ADMIN_LOADED, "3.0.0", "O(1)",
@@ -482,25 +394,14 @@ static const char *const scan_tips[] = {"nondeterministic_output", "request_poli
                                         NULL};
 
 const struct command_spec cluster_commands[] = {
-    {.name = "cluster",
-     .arity = -2,
-     .group = GROUP_CLUSTER,
-     .since = "3.0.0",
-     .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about the cluster.",
-     .subcommands = cluster_subcommands},
-    {.name = "clusterscan",
-     .run = cluster_scan_run,
-     .arity = -2,
-     .flags = CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_CLUSTER,
-     .since = "9.1.0",
-     .complexity = "O(N) where N is the number of keys that are returned",
+    {COMMAND("cluster", NULL, -2, 0, .group = GROUP_CLUSTER, "3.0.0"), .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about the cluster.", .subcommands = cluster_subcommands},
+    {COMMAND("clusterscan", cluster_scan_run, -2, CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS, .group = GROUP_CLUSTER,
+             "9.1.0"),
+     .categories = CAT_KEYSPACE, .complexity = "O(N) where N is the number of keys that are returned",
      .summary = "Iterates over the names of the keys of a cluster.",
      .syntax =
          "cursor:string [MATCH match-pattern:pattern] [COUNT count:integer] [TYPE type:string] [SLOT slot:integer]",
-     .tips = scan_tips,
-     .keys = {{.flags = KEY_NOT_KEY, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .b = 1}}},
+     .tips = scan_tips, .keys = {{.flags = KEY_NOT_KEY, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .b = 1}}},
     {.name = NULL},
 };

@@ -4,12 +4,12 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "repl/sync/sync.h"
+#include "repl/quorum/quorum.h"
 #include <string.h>
 
 static const char aux_name[] = "cluster-slot-owners";
 
-struct claim {
+struct owner_claim {
     uint64_t epoch;
     struct slot_bitmap slots;
 };
@@ -28,7 +28,7 @@ static void write_number(struct output *out, const char *before, uint64_t number
 
 size_t copied_owners_write_aux(struct rdb_aux *field) {
     static struct memory_output text;
-    if (!sync_on) return 0;
+    if (!quorum_on) return 0;
     if (!text.out.ops) memory_output_init(&text);
     memory_output_clear(&text);
     for (size_t i = 0; i < this_cluster->nodes.count; i++) {
@@ -59,7 +59,7 @@ static bool take_number(struct slice *text, char separator, int64_t most, int64_
 }
 
 /* A slot has one owner. Otherwise a short text could name all slots again and again. */
-static bool name_slots(int64_t first, int64_t last, struct claim *claim) {
+static bool name_slots(int64_t first, int64_t last, struct owner_claim *claim) {
     for (int64_t slot = first; slot <= last; slot++) {
         if (slot_bitmap_has(&named, (unsigned)slot)) return false;
         slot_bitmap_set(&named, (unsigned)slot);
@@ -68,7 +68,7 @@ static bool name_slots(int64_t first, int64_t last, struct claim *claim) {
     return true;
 }
 
-static bool read_claim(struct slice text, struct claim *claim) {
+static bool read_claim(struct slice text, struct owner_claim *claim) {
     int64_t number, first, last;
     memset(&claim->slots, 0, sizeof claim->slots);
     if (!take_number(&text, ' ', INT64_MAX, &number)) return false;
@@ -106,7 +106,7 @@ void copied_owners_read_aux(struct slice name, struct slice value) {
     const char *at = value.data, *end = at + value.len, *comma;
     if (!slice_is(name, aux_name) || !node_is_replica(this_cluster->myself)) return;
     for (; at < end && (comma = memchr(at, ',', (size_t)(end - at))); at = comma + 1) {
-        struct claim claim;
+        struct owner_claim claim;
         struct node_id id = {{0}};
         struct slice rest = SLICE("");
         if (comma - at > NODE_ID_LEN + 1) {

@@ -2,11 +2,10 @@
 #include "cluster/debug.h"
 #include "cluster/links.h"
 #include "cluster/migration/migration.h"
+#include "cluster/settings.h"
 #include "cluster/this_node.h"
 #include "lib/system/log.h"
 #include "lib/text/number.h"
-
-struct cluster_debug cluster_debug;
 
 /* DROP-CLUSTER-PACKET-FILTER: any number is accepted, as Valkey does; no message has most of these types. */
 static void drop_run(struct call *call) {

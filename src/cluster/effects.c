@@ -1,36 +1,37 @@
 /* effects.c: see effects.h.
  *
- * The loop may turn within a script or while a data set is loaded, and messages of other nodes arrive then, too. The
- * machine answers them at once, so that nobody takes this node for dead. But the keys and the role must not change in
- * the middle of a script or a load: these effects are noted and carried out when it is over (effects_settle). Of
- * several changes of the role only the last one counts then. */
+ * The loop also turns within a script and while a data set is loaded. The machine answers messages of other nodes at
+ * once, so that they do not mark this node as failed. But the keys and the role must not change in the middle of a
+ * script or a load: these effects are noted and carried out afterwards (effects_settle()). Of several changes of the
+ * role only the last one is carried out. */
 #include "cluster/effects.h"
 #include "cluster/links.h"
 #include "cluster/migration/migration.h"
 #include "cluster/node_private.h"
 #include "cluster/nodes_conf.h"
+#include "cluster/slot_keys.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "pubsub/pubsub.h"
 #include "repl/link_transport.h"
-#include "repl/primary.h"
-#include "repl/repl.h"
-#include "repl/sync/sync.h"
+#include "repl/primary/replicas.h"
+#include "repl/roles.h"
+#include "repl/quorum/quorum.h"
 #include "server/clients/client.h"
+#include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include "server/config/tls_options.h"
+#include "server/role.h"
 #include "server/server.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { DELETED_AT_ONCE = 128 /* keys of one DEL */ };
-
 static struct {
     bool any, role, data, other_shard;
-    struct slot_bitmap slots; /* whose keys are to be deleted */
+    struct slot_bitmap slots; /* their keys will be deleted */
 } waiting;
 static bool starting;
 
@@ -47,17 +48,17 @@ static bool has_keys(void) {
 }
 
 static void facts(void *context, struct cluster_facts *facts) {
-    /* A replica whose data are not its primary's, or not yet, has nothing that counts in an election. */
+    /* The data of a replica count in an election only if they are a prefix of its primary's stream. */
     bool counts = !role->is_replica || role->position.known;
     *facts = (struct cluster_facts){.offset = counts ? (uint64_t)role->position.offset : 0,
                                     .primary_link_up = role->is_replica && role->link == ROLE_LINK_CONNECTED,
                                     .loading = server_is_loading(),
                                     .has_keys = has_keys(),
-                                    .bound = !sync_may_leave()};
+                                    .bound = !quorum_may_leave()};
     facts->primary_ms = facts->primary_link_up ? role->heard_ms : role->link_since_ms;
 }
 
-/* From the kernel, because ids of nodes come from it; a message asks for dozens of numbers. */
+/* From the kernel, because node ids consist of these numbers; read in blocks, because a message needs dozens. */
 static uint64_t random_number(void *context) {
     enum { POOL = 64 };
     static uint64_t pool[POOL];
@@ -70,10 +71,7 @@ static uint64_t random_number(void *context) {
 }
 
 static size_t keys_in_slot(void *context, unsigned slot) {
-    size_t keys = 0;
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        keys += db_slot_size(keyspace_db(server.keyspace, id), slot).keys;
-    return keys;
+    return slot_keys_count(slot);
 }
 
 static bool slot_granted(void *context, unsigned slot, const struct cluster_node *node, uint64_t epoch) {
@@ -94,63 +92,14 @@ static bool epoch_must_stay(void *context) {
 
 /* --- Data --- */
 
-/* All replicas know CLUSTER FLUSHSLOT. */
-static bool replicas_are_new(void) {
-    list_each(&replicas, link) {
-        if (container_of(link, struct replica, link)->version < 0x090000) return false;
-    }
-    return true;
-}
-
-struct deletion {
-    int db, count;
-    struct slice argv[1 + DELETED_AT_ONCE];
-};
-static void deletion_send(struct deletion *deletion) {
-    if (deletion->count) propagate(deletion->db, 1 + deletion->count, deletion->argv, NULL);
-    deletion->count = 0;
-}
-static void deletion_add(void *context, struct entry *entry) {
-    struct deletion *deletion = context;
-    deletion->argv[1 + deletion->count++] = entry_key(entry);
-    if (deletion->count == DELETED_AT_ONCE) deletion_send(deletion);
-}
-
-static void propagate_deletion(unsigned slot) {
-    char text[8];
-    if (!propagate_wanted()) return;
-    propagate_begin();
-    if (replicas_are_new()) {
-        snprintf(text, sizeof text, "%u", slot);
-        propagate(0, 4, (struct slice[]){SLICE("CLUSTER"), SLICE("FLUSHSLOT"), slice_of(text), SLICE("ASYNC")}, NULL);
-    } else {
-        for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
-            struct deletion deletion = {.db = id, .argv = {SLICE("DEL")}};
-            db_slot_keys(keyspace_db(server.keyspace, id), slot, SIZE_MAX, deletion_add, &deletion);
-            deletion_send(&deletion);
-        }
-    }
-    propagate_end();
-}
-
-static void delete_now(unsigned slot) {
-    if (!keys_in_slot(NULL, slot)) return;
-    if (!role_is_replica()) propagate_deletion(slot);
-    server.dirty += keyspace_drop_slot(server.keyspace, slot, true);
-}
-
-void effects_drop_slot(unsigned slot) {
-    delete_now(slot);
-}
-
-/* A server that does not lead its shard must not change data: the one that does may have other ones. */
+/* A server that does not lead its shard must not change data: the leader may have other data. */
 static bool data_must_wait(void) {
-    return must_wait() || sync_stands();
+    return must_wait() || quorum_campaigns();
 }
 
 static void delete_keys(void *context, unsigned slot) {
     if (!data_must_wait()) {
-        delete_now(slot);
+        slot_keys_delete(slot);
         return;
     }
     slot_bitmap_set(&waiting.slots, slot);
@@ -177,12 +126,12 @@ static void drop_data(void *context) {
 
 /* --- The role --- */
 
-/* Without an address or a port of the new primary the link stays down until a message brings them. The link to the old
- * primary ends at once: its data must not count as those of the new one in an election. */
+/* Without the address and port of the new primary the link stays down until a message brings them. The link to the old
+ * primary ends at once: in an election its data must not count as the new primary's. */
 static void follow_now(const struct cluster_node *primary, bool same_shard) {
     int port = tls_for_replication() ? primary->tls_port : primary->port;
     struct slice host = slice_of(primary->address);
-    bool stood = sync_stands() || sync_leads();
+    bool stood = quorum_campaigns() || quorum_leads();
     if (role->is_replica && !stood && slice_is(host, role->host) && role->port == port) return;
     if (host.len && !port && !(primary->rdma_port && link_rdma_transport()))
         log_warning("Primary %.*s has told no %s port, and tls-replication is %s: it cannot be followed", NODE_ID_LEN,
@@ -192,9 +141,9 @@ static void follow_now(const struct cluster_node *primary, bool same_shard) {
         return;
     }
     if (same_shard)
-        sync_follow();
+        quorum_follow();
     else
-        sync_leave();
+        quorum_leave();
     repl_follow(host, port, same_shard ? REPL_FOLLOW : REPL_FOLLOW_UNRELATED);
 }
 
@@ -204,16 +153,16 @@ void effects_tick(void) {
     if (!primary || !role->is_replica || role->link != ROLE_LINK_CONNECT || must_wait()) return;
     int port = tls_for_replication() ? primary->tls_port : primary->port;
     if (!port || role->port == port || !slice_is(slice_of(primary->address), role->host)) return;
-    if (!sync_stands() && !sync_leads()) role_set_port(port);
+    if (!quorum_campaigns() && !quorum_leads()) role_set_port(port);
 }
 
 static void lead_now(bool same_shard) {
-    if (!sync_on)
+    if (!quorum_on)
         repl_lead();
     else if (same_shard)
-        sync_take_over();
+        quorum_take_over();
     else
-        sync_leave_and_found();
+        quorum_leave_and_establish();
     if (!same_shard) migration_left_shard();
 }
 
@@ -254,11 +203,11 @@ void effects_leave_shard(void) {
 /* --- The election of a shard --- */
 
 static enum cluster_mandate mandate(void *context) {
-    if (!sync_on) return MANDATE_NOT_NEEDED;
-    return sync_is_elected() ? MANDATE_HELD : sync_stands() ? MANDATE_ASKED : MANDATE_NONE;
+    if (!quorum_on) return MANDATE_NOT_NEEDED;
+    return quorum_is_elected() ? MANDATE_HELD : quorum_campaigns() ? MANDATE_ASKED : MANDATE_NONE;
 }
 static void stand(void *context, bool forced) {
-    if (!must_wait()) sync_stand_for(!forced);
+    if (!must_wait()) quorum_start_shard_election(!forced);
 }
 static void stand_back(void *context) {
     if (!must_wait()) follow_now(this_cluster->myself->primary, true);
@@ -280,19 +229,18 @@ static const char *address(const char *node_id, int *port) {
     *port = tls_for_replication() ? node->tls_port : node->port;
     return node->address;
 }
-static const struct sync_host shard_host = {
+static const struct quorum_host shard_host = {
     .owns = owns, .has_slots = has_slots, .elected = elected, .leads = migration_leads, .address = address};
 
 void effects_start(void) {
     starting = true;
-    sync_host = &shard_host;
+    quorum_host = &shard_host;
     if (node_is_replica(this_cluster->myself)) role_now();
     starting = false;
 }
 
-/* A slot that was lost may have come back since. The keys of a replica are those of its primary, which deletes them if
- * it finds that the slot is elsewhere. The shard may get back a slot that it has granted; else granted.c deletes the
- * keys. */
+/* Keys stay if the slot has come back in the meantime. A replica deletes no keys: its primary does, when another shard
+ * owns the slot. The shard may get back a slot that it has granted; otherwise its machine deletes the keys. */
 static bool keeps_keys(unsigned slot) {
     const struct cluster_node *owner = this_cluster->slots.owner[slot];
     return role_is_replica() || (owner && nodes_share_shard(owner, this_cluster->myself)) || migration_imports(slot) ||
@@ -307,7 +255,7 @@ void effects_settle(void) {
     waiting.any = false;
     if (waiting.data) drop_now();
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
-        if (slot_bitmap_has(&waiting.slots, slot) && !keeps_keys(slot)) delete_now(slot);
+        if (slot_bitmap_has(&waiting.slots, slot) && !keeps_keys(slot)) slot_keys_delete(slot);
     memset(&waiting, 0, sizeof waiting);
 }
 
@@ -323,11 +271,15 @@ static void resume_writes(void *context) {
 
 /* --- The rest --- */
 
-static void publish(void *context, struct slice channel, struct slice message, bool shard) {
+static void effects_publish(void *context, struct slice channel, struct slice message, bool shard) {
     pubsub_publish(channel, message, shard);
 }
-/* There are no modules: nobody receives it. */
-static void module_message(void *context, const struct cluster_node *sender, const struct bus_message *message) {}
+static void module_message(void *context, const struct cluster_node *sender, const struct bus_message *message) {
+    if (!cluster_module_received) return;
+    struct cluster_module_message heard = {
+        .module = message->module, .type = message->module_type, .payload = message->payload};
+    cluster_module_received(slice_make(sender->id.text, NODE_ID_LEN), &heard);
+}
 
 static void save(void *context, bool durable) {
     if (this_cluster) nodes_conf_save(this_cluster, durable);
@@ -352,7 +304,7 @@ const struct cluster_effects node_effects = {.facts = facts,
                                              .dial = links_dial,
                                              .close = links_close,
                                              .send = links_send,
-                                             .publish = publish,
+                                             .publish = effects_publish,
                                              .module_message = module_message,
                                              .save = save,
                                              .log = write_log,

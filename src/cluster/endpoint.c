@@ -1,19 +1,19 @@
 /* endpoint.c: see endpoint.h.
  *
- * A client with an old map of the slots may get many redirections. What a redirection says of its target depends on the
- * target and on the view, so it is formatted once and kept until the cluster or an option changes.
+ * A client with an old map of the slots may get many redirections. The text of a redirection depends only on its target
+ * and the view, so it is formatted once and kept until the cluster or an option changes.
  *
- * The address family of a client costs a system call. It matters only where a node announces addresses for clients, so
- * it is not asked for before some node does. */
+ * To find the address family of a client costs a system call. It matters only if a node announces addresses for
+ * clients, so the call is made only then. */
 #include "cluster/endpoint.h"
-#include "cluster/options.h"
+#include "cluster/settings.h"
 #include "cluster/this_node.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include <string.h>
 
-/* The transport of most clients is that of the client before: compared by the pointer to its name. */
+/* Most clients have the transport of the client before, so the pointer to its name is compared first. */
 static enum endpoint_kind kind_of(const struct connection *conn) {
     static const char *known;
     static enum endpoint_kind kind;
@@ -26,7 +26,7 @@ static enum endpoint_kind kind_of(const struct connection *conn) {
     return kind;
 }
 
-/* What answers are made from. `number` changes with it: an answer of an older number is outdated. */
+/* What answers depend on. When it changes, so does `number`: an answer with an older number is outdated. */
 static struct {
     const struct cluster *cluster;
     uint64_t view_version, options_version, number;
@@ -41,7 +41,7 @@ static __attribute__((noinline)) void basis_renew(void) {
     basis.families_differ = false;
     for (size_t i = 0; i < basis.cluster->nodes.count && !basis.families_differ; i++) {
         const struct cluster_node *node = basis.cluster->nodes.list[i];
-        basis.families_differ = node->client_ipv4 || node->client_ipv6;
+        basis.families_differ = node->announced.client_ipv4 || node->announced.client_ipv6;
     }
 }
 static inline void basis_check(void) {
@@ -60,10 +60,10 @@ static enum endpoint_family family_of(const struct connection *conn) {
 /* The basis is checked. */
 static inline struct endpoint_view view_of(const struct client *client) {
     struct endpoint_view view = {ENDPOINT_TCP, ENDPOINT_IPV4, false};
-    if (!client->conn) client = dispatch_requester(); /* of a script: who called it */
+    if (!client->conn) client = dispatch_requester(); /* of a script: the client that called it */
     if (!client || !client->conn) return view;
     view.kind = kind_of(client->conn);
-    view.with_rdma_ports = client->rdma_endpoints;
+    view.with_rdma_ports = client->flags & CLIENT_CAPA_RDMA_ENDPOINTS;
     if (basis.families_differ) view.family = family_of(client->conn);
     return view;
 }
@@ -78,14 +78,14 @@ bool endpoint_is_unknown(void) {
 }
 
 const char *endpoint_ip(const struct cluster_node *node, struct endpoint_view view) {
-    const char *announced = view.family == ENDPOINT_IPV6 ? node->client_ipv6 : node->client_ipv4;
+    const char *announced = view.family == ENDPOINT_IPV6 ? node->announced.client_ipv6 : node->announced.client_ipv4;
     return announced ? announced : node->address;
 }
 
 const char *endpoint_host(const struct cluster_node *node, struct endpoint_view view) {
     switch ((enum endpoint_type)cluster_options.preferred_endpoint) {
     case ENDPOINT_IP: break;
-    case ENDPOINT_HOSTNAME: return node->hostname ? node->hostname : "?";
+    case ENDPOINT_HOSTNAME: return node->announced.hostname ? node->announced.hostname : "?";
     case ENDPOINT_UNKNOWN: return "";
     }
     return endpoint_ip(node, view);
@@ -96,11 +96,11 @@ static uint16_t rdma_port_of(const struct cluster_node *node) {
 }
 
 uint16_t endpoint_port(const struct cluster_node *node, struct endpoint_view view) {
-    uint16_t tcp = node->client_port ? node->client_port : node->port;
+    uint16_t tcp = node->announced.client_port ? node->announced.client_port : node->port;
     uint16_t rdma = rdma_port_of(node);
     switch (view.kind) {
     case ENDPOINT_TCP: break;
-    case ENDPOINT_TLS: return node->client_tls_port ? node->client_tls_port : node->tls_port;
+    case ENDPOINT_TLS: return node->announced.client_tls_port ? node->announced.client_tls_port : node->tls_port;
     /* A node of Valkey cannot tell its RDMA port. The documented norm is that both ports have the same number. Where
      * the node has no RDMA, the client's attempt to connect fails with its address. */
     case ENDPOINT_RDMA: return rdma ? rdma : tcp;
@@ -115,7 +115,7 @@ uint16_t endpoint_named_rdma_port(const struct cluster_node *node, struct endpoi
 /* --- Redirections --- */
 
 /* " host:port" of a node in a view. */
-struct target {
+struct endpoint_target {
     const struct cluster_node *node;
     uint64_t basis;
     unsigned view, len;
@@ -123,7 +123,7 @@ struct target {
 };
 enum { TARGETS = 64, TARGET_MULTIPLIER = 0x9e3779b1 /* of Fibonacci hashing */, TARGET_SHIFT = 26 };
 
-static __attribute__((noinline)) void target_format(struct target *target, const struct cluster_node *node,
+static __attribute__((noinline)) void target_format(struct endpoint_target *target, const struct cluster_node *node,
                                                     struct endpoint_view view) {
     const char *host = endpoint_host(node, view);
     size_t len = strlen(host);
@@ -139,11 +139,11 @@ static __attribute__((noinline)) void target_format(struct target *target, const
     target->len = (unsigned)(at - target->text);
 }
 
-static inline const struct target *target_of(const struct cluster_node *node, struct endpoint_view view) {
-    static struct target targets[TARGETS];
+static inline const struct endpoint_target *target_of(const struct cluster_node *node, struct endpoint_view view) {
+    static struct endpoint_target targets[TARGETS];
     unsigned index = endpoint_view_index(view);
     uint32_t hash = ((uint32_t)((uintptr_t)node >> 4) + index) * (uint32_t)TARGET_MULTIPLIER >> TARGET_SHIFT;
-    struct target *target = &targets[hash];
+    struct endpoint_target *target = &targets[hash];
     if (target->node != node || target->view != index || target->basis != basis.number)
         target_format(target, node, view);
     return target;
@@ -151,9 +151,9 @@ static inline const struct target *target_of(const struct cluster_node *node, st
 
 struct slice endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
                                   const struct client *client) {
-    static char text[sizeof "MOVED 16383" + sizeof((struct target *)NULL)->text];
+    static char text[sizeof "MOVED 16383" + sizeof((struct endpoint_target *)NULL)->text];
     basis_check();
-    const struct target *target = target_of(node, view_of(client));
+    const struct endpoint_target *target = target_of(node, view_of(client));
     char *at = text;
     if (ask)
         memcpy(at, "ASK ", 4), at += 4;

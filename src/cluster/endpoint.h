@@ -1,7 +1,7 @@
-/* endpoint.h: the address of a node as a client is told it.
+/* endpoint.h: the address of a node for a client.
  *
  * All addresses that clients see come from here: MOVED, ASK, CLUSTER SLOTS, SHARDS, NODES. They depend on the kind of
- * the asking connection: a client on TLS is told TLS ports. Options that announce other addresses to clients, and
+ * the asking connection: a client on TLS gets TLS ports. Options that announce other addresses to clients, and
  * cluster-preferred-endpoint-type, take effect here and nowhere else. Main thread only. */
 #ifndef CLUSTER_ENDPOINT_H
 #define CLUSTER_ENDPOINT_H
@@ -31,7 +31,7 @@ const char *endpoint_host(const struct cluster_node *node, struct endpoint_view 
 bool endpoint_is_unknown(void);
 const char *endpoint_ip(const struct cluster_node *node, struct endpoint_view view); /* "" if it is not known */
 uint16_t endpoint_port(const struct cluster_node *node, struct endpoint_view view);  /* 0: the node has none */
-/* What `rdma-port` of SLOTS and SHARDS says; 0: nothing, the view is without or the node has none. */
+/* `rdma-port` of SLOTS and SHARDS; 0: the view does not show it, or the node has none. */
 uint16_t endpoint_named_rdma_port(const struct cluster_node *node, struct endpoint_view view);
 /* The error that sends a client to the node: "MOVED 866 127.0.0.1:6379", or with `ask` "ASK ...". Valid until the next
  * call; a zero byte follows. */

@@ -1,11 +1,11 @@
 /* links.c: see links.h.
  *
- * Peers that have not said who they are. Anybody can connect to the bus. The number of accepted links is limited, and a
+ * Unknown peers. Any program can connect to the bus. The number of accepted links is limited, and a
  * link on which no known node has spoken is closed after a while: a node that wants to join has sent MEET by then. */
 #include "cluster/links.h"
 #include "cluster/node_private.h"
 #include "cluster/nodes_conf.h"
-#include "cluster/options.h"
+#include "cluster/settings.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "server/clients/client.h"
@@ -29,7 +29,7 @@ struct held_message {
     struct list_link link;
     struct bus_link *to;
     struct blob *encoded;
-    uint64_t ticket; /* leaves when this one is done */
+    uint64_t ticket; /* the message leaves when the file is on disk up to this ticket */
 };
 static struct list held = LIST_INIT(held);
 static size_t held_bytes;
@@ -44,10 +44,8 @@ static void held_free(struct held_message *message) {
 }
 
 static void held_forget(const struct bus_link *link) {
-    list_each(&held, at) {
-        struct held_message *message = container_of(at, struct held_message, link);
+    list_each_entry(&held, struct held_message, link, message)
         if (message->to == link) held_free(message);
-    }
 }
 
 static void hold(struct bus_link *link, const struct bus_message *message, uint64_t ticket) {
@@ -113,7 +111,7 @@ static uint16_t address_text(const struct bus_link *link, bool peer, char text[s
     return (uint16_t)address.port;
 }
 
-static void accepted(struct bus_link *link) {
+static void links_accepted(struct bus_link *link) {
     char peer[NODE_ADDRESS_MAX], local[NODE_ADDRESS_MAX];
     uint16_t port = address_text(link, true, peer);
     address_text(link, false, local);
@@ -194,7 +192,7 @@ static void ended(struct bus_link *link, enum bus_end reason) {
     cluster_event_end();
 }
 
-static const struct bus_events events = {.accepted = accepted,
+static const struct bus_events events = {.accepted = links_accepted,
                                          .opened = opened,
                                          .received = received,
                                          .message = message,
@@ -230,8 +228,7 @@ bool links_start(int port) {
 }
 
 static void close_all(void) {
-    list_each(&cluster_bus.links, at) {
-        struct bus_link *link = container_of(at, struct bus_link, link);
+    list_each_entry(&cluster_bus.links, struct bus_link, link, link) {
         held_forget(link);
         cluster_link_closed(this_cluster, link->owner, false, cluster_now());
         bus_link_close(link);
@@ -267,8 +264,7 @@ void links_configure(void) {
 void links_tick(void) {
     int64_t now = cluster_now(), timeout = this_cluster->settings.node_timeout_ms;
     int64_t grace = (timeout > 1000 ? timeout : 1000) + STRANGER_GRACE_MS;
-    list_each(&cluster_bus.links, at) {
-        struct bus_link *link = container_of(at, struct bus_link, link);
+    list_each_entry(&cluster_bus.links, struct bus_link, link, link) {
         struct cluster_link *cluster_link = link->owner;
         if (!link->inbound || cluster_link->node || now - link->opened_ms < grace) continue;
         held_forget(link);

@@ -3,8 +3,6 @@
 #define CLUSTER_NODE_PRIVATE_H
 #include "cluster/this_node.h"
 
-/* Options, ports or DEBUG may have changed: tells the machine and the bus. */
-void cluster_reconfigure(void);
 /* Events of the loop bracket their calls of the machine with these. The loop may turn within a command or a load; then
  * what the machine decides about the data and the role waits for the end of it (effects.c). */
 void cluster_event_begin(void);

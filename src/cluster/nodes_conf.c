@@ -1,8 +1,6 @@
 /* nodes_conf.c: see nodes_conf.h. */
 #include "cluster/nodes_conf.h"
-#include "cluster/links.h"
-#include "cluster/options.h"
-#include "cluster/saved_reply.h"
+#include "cluster/settings.h"
 #include "lib/system/file.h"
 #include "lib/system/log.h"
 #include "server/durable_file.h"
@@ -16,9 +14,10 @@ enum { FILE_MODE = 0644, FILE_MAX = 1024 * 1024 * 1024 };
 
 static void written(const struct file_written *written);
 static struct durable_file file = {.thread_name = "nodes-conf", .mode = FILE_MODE, .written = written};
+static void (*notify_saved)(uint64_t ticket);
 static uint64_t unsafe_ticket;
 static int last_error; /* of the last content that was written */
-static bool tolerant;  /* a failure concerns nothing but the command that asked for the file */
+static bool tolerant;  /* a failure only makes the command fail that asked for the file */
 
 /* --- The writer --- */
 
@@ -52,13 +51,11 @@ static void written(const struct file_written *written) {
     note_latency(written);
     if (written->error) log_failure(written);
     if (unsafe_ticket && written->ticket >= unsafe_ticket) unsafe_ticket = 0;
-    links_saved(written->ticket);
-    saved_reply_release(written->ticket);
+    notify_saved(written->ticket);
 }
 
 void nodes_conf_save(const struct cluster *cluster, bool durable) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     cluster_print_configuration(cluster, &text.out);
     uint64_t ticket = file_writer_submit(file.writer, file.path, memory_output_slice(&text), durable);
     memory_output_free(&text);
@@ -109,8 +106,7 @@ static void note_ignored(void *context, const char *text) {
 }
 
 static _Noreturn void refuse_file(const struct nodes_file_error *error) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     nodes_file_print_error(&text.out, error);
     struct slice line = memory_output_slice(&text);
     log_warning("%.*s", (int)(line.len > 900 ? 900 : line.len), line.data);
@@ -119,11 +115,12 @@ static _Noreturn void refuse_file(const struct nodes_file_error *error) {
 }
 
 struct cluster *nodes_conf_start(const struct cluster_settings *settings, const struct cluster_effects *effects,
-                                 void *context, int64_t now_ms) {
+                                 void (*saved)(uint64_t ticket), int64_t now_ms) {
     struct memory_output text;
     struct nodes_file nodes;
     struct nodes_file_error error;
     struct cluster *cluster;
+    notify_saved = saved;
     int failed = durable_file_find(&file, cluster_options.config_file);
     if (failed) {
         log_warning("Can't find the working directory for the cluster config file: %s", strerror(-failed));
@@ -141,11 +138,11 @@ struct cluster *nodes_conf_start(const struct cluster_settings *settings, const 
     struct slice content = memory_output_slice(&text);
     if (!nodes_file_parse(content, settings->tls, note_ignored, NULL, &nodes, &error)) refuse_file(&error);
     if (nodes.count == 0) {
-        cluster = cluster_new(settings, effects, context, now_ms);
+        cluster = cluster_new(settings, effects, NULL, now_ms);
         log_notice("No cluster configuration found, I'm %.40s", cluster->myself->id.text);
     } else {
         const char *reason;
-        cluster = cluster_new_from(&nodes, settings, effects, context, now_ms, &reason);
+        cluster = cluster_new_from(&nodes, settings, effects, NULL, now_ms, &reason);
         if (!cluster) {
             error = (struct nodes_file_error){.line = content};
             snprintf(error.reason, sizeof error.reason, "%s", reason);

@@ -9,9 +9,10 @@
 #include "cluster/protocol/configuration.h"
 
 /* Locks the file and reads it; without a file makes a new node. Exits, with a line in the log, where the file is in use
- * or cannot be understood. */
+ * or cannot be understood. `saved`: everything that was submitted up to this ticket is on disk, or could not be
+ * written. */
 struct cluster *nodes_conf_start(const struct cluster_settings *settings, const struct cluster_effects *effects,
-                                 void *context, int64_t now_ms);
+                                 void (*saved)(uint64_t ticket), int64_t now_ms);
 /* Submits the present state. With `durable` it is unsafe until it is on disk. */
 void nodes_conf_save(const struct cluster *cluster, bool durable);
 /* The last ticket that must be on disk before a message may leave; 0: none is under way. */

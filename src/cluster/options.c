@@ -1,12 +1,12 @@
 /* options.c: see options.h. */
 #include "cluster/options.h"
-#include "cluster/debug.h"
 #include "cluster/links.h"
 #include "cluster/migration/migration.h"
-#include "cluster/node_private.h"
+#include "cluster/protocol/nodes_file.h"
 #include "cluster/slot_stats.h"
+#include "cluster/this_node.h"
 #include "lib/system/log.h"
-#include "repl/repl_settings.h"
+#include "repl/settings.h"
 #include "server/clients/listeners.h"
 #include "server/config/settings.h"
 #include "server/config/tls_options.h"
@@ -19,7 +19,7 @@ enum { BUS_PORT_DISTANCE = 10000 };
 /* The machine computes with multiples of these; the options accept more, as Valkey's do. */
 static const int64_t TIME_MAX_MS = 4000000000; /* 46 days; times the largest validity factor it fits into 64 bits */
 
-struct cluster_options cluster_options;
+static struct cluster_settings settings; /* what the machine uses */
 static struct {
     int64_t node_timeout, ping_interval, blacklist_ttl;
     int manual_failover_timeout, gossip_percent, validity_factor, migration_barrier;
@@ -62,12 +62,6 @@ static const char *apply_slot_stats(void) {
     slot_stats_configure();
     return NULL;
 }
-static const char *apply(void) {
-    cluster_options.version++;
-    cluster_reconfigure();
-    return NULL;
-}
-
 /* --- What the machine uses --- */
 
 static uint16_t port_or(int announced, int own) {
@@ -86,7 +80,13 @@ bool cluster_options_bus_port(int *port) {
     return false;
 }
 
-bool cluster_options_settings(struct cluster_settings *settings) {
+static bool failover_forbidden;
+void cluster_options_forbid_failover(bool forbidden) {
+    failover_forbidden = forbidden;
+}
+
+/* True: they have changed. */
+static bool settings_update(void) {
     struct cluster_settings now;
     memset(&now, 0, sizeof now); /* with the padding, for the comparison */
     now.node_timeout_ms = limited(options.node_timeout, TIME_MAX_MS);
@@ -97,7 +97,7 @@ bool cluster_options_settings(struct cluster_settings *settings) {
     now.gossip_percent = (unsigned)options.gossip_percent;
     now.replica_validity_factor = (unsigned)options.validity_factor;
     now.migration_barrier = (unsigned)options.migration_barrier;
-    now.replica_no_failover = options.no_failover;
+    now.replica_no_failover = options.no_failover || failover_forbidden;
     now.allow_replica_migration = options.replica_migration;
     now.require_full_coverage = options.full_coverage;
     now.fast_failover = options.fast_failover;
@@ -117,9 +117,26 @@ bool cluster_options_settings(struct cluster_settings *settings) {
     now.client_rdma_port = (uint16_t)options.client_rdma_port;
     now.no_random_pings = cluster_debug.no_random_pings;
     now.no_reconnection = cluster_debug.no_reconnection;
-    if (memcmp(&now, settings, sizeof now) == 0) return false;
-    *settings = now;
+    if (memcmp(&now, &settings, sizeof now) == 0) return false;
+    settings = now;
     return true;
+}
+
+const struct cluster_settings *cluster_options_settings(void) {
+    settings_update();
+    return &settings;
+}
+
+void cluster_reconfigure(void) {
+    if (!this_cluster) return;
+    links_configure();
+    if (settings_update()) cluster_configure(this_cluster, &settings, cluster_now());
+}
+
+static const char *cluster_options_apply(void) {
+    cluster_options.version++;
+    cluster_reconfigure();
+    return NULL;
 }
 
 static const struct config_name save_behaviors[] = {{"sync", SAVE_SYNC}, {"best-effort", SAVE_BEST_EFFORT}, {NULL, 0}};
@@ -127,62 +144,26 @@ static const struct config_name endpoint_types[] = {
     {"ip", ENDPOINT_IP}, {"hostname", ENDPOINT_HOSTNAME}, {"unknown-endpoint", ENDPOINT_UNKNOWN}, {NULL, 0}};
 
 #define PORT_OPTION(name_, value_)                                                                                     \
-    { .name = name_, .type = CONFIG_INT, .value = &(value_), .initial = "0", .max = UINT16_MAX, .apply = apply }
+    { OPTION(name_, CONFIG_INT, &(value_), "0"), .max = UINT16_MAX, .apply = cluster_options_apply }
 #define BOOL_OPTION(name_, value_, initial_)                                                                           \
-    { .name = name_, .type = CONFIG_BOOL, .value = &(value_), .initial = initial_, .apply = apply }
+    { OPTION(name_, CONFIG_BOOL, &(value_), initial_), .apply = cluster_options_apply }
 #define TEXT_OPTION(name_, value_, check_)                                                                             \
-    { .name = name_, .type = CONFIG_STRING, .value = &(value_), .initial = "", .check = check_, .apply = apply }
+    { OPTION(name_, CONFIG_STRING, &(value_), ""), .check = check_, .apply = cluster_options_apply }
 
 const struct config_option cluster_option_table[] = {
-    {.name = "cluster-enabled",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &server.cluster_enabled,
-     .initial = "no"},
-    {.name = "cluster-config-file",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &cluster_options.config_file,
-     .initial = "nodes.conf",
-     .check = check_not_empty},
-    {.name = "cluster-config-save-behavior",
-     .type = CONFIG_ENUM,
-     .value = &cluster_options.save_behavior,
-     .initial = "sync",
+    {OPTION("cluster-enabled", CONFIG_BOOL, &server.cluster_enabled, "no"), .flags = CONFIG_IMMUTABLE},
+    {OPTION("cluster-config-file", CONFIG_STRING, &cluster_options.config_file, "nodes.conf"),
+     .flags = CONFIG_IMMUTABLE, .check = check_not_empty},
+    {OPTION("cluster-config-save-behavior", CONFIG_ENUM, &cluster_options.save_behavior, "sync"),
      .names = save_behaviors},
-    {.name = "cluster-node-timeout",
-     .type = CONFIG_INT64,
-     .value = &options.node_timeout,
-     .initial = "15000",
-     .max = INT64_MAX,
-     .apply = apply},
-    {.name = "cluster-ping-interval",
-     .type = CONFIG_INT64,
-     .flags = CONFIG_HIDDEN,
-     .value = &options.ping_interval,
-     .initial = "0",
-     .max = INT64_MAX,
-     .apply = apply},
-    {.name = "cluster-message-gossip-perc",
-     .type = CONFIG_INT,
-     .flags = CONFIG_HIDDEN,
-     .value = &options.gossip_percent,
-     .initial = "10",
-     .min = 1,
-     .max = 100,
-     .apply = apply},
-    {.name = "cluster-port",
-     .type = CONFIG_INT,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &options.port,
-     .initial = "0",
-     .max = UINT16_MAX},
-    {.name = "cluster-databases",
-     .type = CONFIG_INT,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &cluster_options.databases,
-     .initial = "1",
-     .min = 1,
+    {OPTION("cluster-node-timeout", CONFIG_INT64, &options.node_timeout, "15000"), .max = INT64_MAX,
+     .apply = cluster_options_apply},
+    {OPTION("cluster-ping-interval", CONFIG_INT64, &options.ping_interval, "0"), .flags = CONFIG_HIDDEN,
+     .max = INT64_MAX, .apply = cluster_options_apply},
+    {OPTION("cluster-message-gossip-perc", CONFIG_INT, &options.gossip_percent, "10"), .flags = CONFIG_HIDDEN, .min = 1,
+     .max = 100, .apply = cluster_options_apply},
+    {OPTION("cluster-port", CONFIG_INT, &options.port, "0"), .flags = CONFIG_IMMUTABLE, .max = UINT16_MAX},
+    {OPTION("cluster-databases", CONFIG_INT, &cluster_options.databases, "1"), .flags = CONFIG_IMMUTABLE, .min = 1,
      .max = INT32_MAX},
     TEXT_OPTION("cluster-announce-ip", options.address, check_address),
     PORT_OPTION("cluster-announce-port", options.announced_port),
@@ -196,75 +177,28 @@ const struct config_option cluster_option_table[] = {
     PORT_OPTION("cluster-announce-client-port", options.client_port),
     PORT_OPTION("cluster-announce-client-tls-port", options.client_tls_port),
     PORT_OPTION("cluster-announce-client-rdma-port", options.client_rdma_port),
-    {.name = "cluster-preferred-endpoint-type",
-     .type = CONFIG_ENUM,
-     .value = &cluster_options.preferred_endpoint,
-     .initial = "ip",
-     .names = endpoint_types,
-     .apply = apply},
-    {.name = "cluster-replica-validity-factor",
-     .alias = "cluster-slave-validity-factor",
-     .type = CONFIG_INT,
-     .value = &options.validity_factor,
-     .initial = "10",
-     .max = INT32_MAX,
-     .apply = apply},
-    {.name = "cluster-replica-no-failover",
-     .alias = "cluster-slave-no-failover",
-     .type = CONFIG_BOOL,
-     .value = &options.no_failover,
-     .initial = "no",
-     .apply = apply},
+    {OPTION("cluster-preferred-endpoint-type", CONFIG_ENUM, &cluster_options.preferred_endpoint, "ip"),
+     .names = endpoint_types, .apply = cluster_options_apply},
+    {OPTION("cluster-replica-validity-factor", CONFIG_INT, &options.validity_factor, "10"),
+     .alias = "cluster-slave-validity-factor", .max = INT32_MAX, .apply = cluster_options_apply},
+    {OPTION("cluster-replica-no-failover", CONFIG_BOOL, &options.no_failover, "no"),
+     .alias = "cluster-slave-no-failover", .apply = cluster_options_apply},
     BOOL_OPTION("cluster-fast-failover", options.fast_failover, "no"),
     BOOL_OPTION("cluster-allow-replica-migration", options.replica_migration, "yes"),
-    {.name = "cluster-migration-barrier",
-     .type = CONFIG_INT,
-     .value = &options.migration_barrier,
-     .initial = "1",
-     .max = INT32_MAX,
-     .apply = apply},
+    {OPTION("cluster-migration-barrier", CONFIG_INT, &options.migration_barrier, "1"), .max = INT32_MAX,
+     .apply = cluster_options_apply},
     BOOL_OPTION("cluster-require-full-coverage", options.full_coverage, "yes"),
-    {.name = "cluster-allow-reads-when-down",
-     .type = CONFIG_BOOL,
-     .value = &cluster_options.reads_when_down,
-     .initial = "no"},
-    {.name = "cluster-allow-pubsubshard-when-down",
-     .type = CONFIG_BOOL,
-     .value = &cluster_options.shard_messages_when_down,
-     .initial = "yes"},
-    {.name = "cluster-link-sendbuf-limit",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_UNSIGNED,
-     .value = &cluster_options.link_limit,
-     .initial = "0",
-     .apply = apply},
-    {.name = "cluster-manual-failover-timeout",
-     .type = CONFIG_INT,
-     .value = &options.manual_failover_timeout,
-     .initial = "5000",
-     .min = 1,
-     .max = INT32_MAX,
-     .apply = apply},
-    {.name = "cluster-blacklist-ttl",
-     .type = CONFIG_INT64,
-     .value = &options.blacklist_ttl,
-     .initial = "60",
-     .apply = apply},
-    {.name = "cluster-slot-stats-enabled",
-     .type = CONFIG_BOOL,
-     .value = &cluster_options.slot_stats,
-     .initial = "no",
-     .apply = apply_slot_stats},
-    {.name = "cluster-slot-migration-log-max-len",
-     .type = CONFIG_INT64,
-     .value = &migration_settings.log_max_len,
-     .initial = "1000",
+    {OPTION("cluster-allow-reads-when-down", CONFIG_BOOL, &cluster_options.reads_when_down, "no")},
+    {OPTION("cluster-allow-pubsubshard-when-down", CONFIG_BOOL, &cluster_options.shard_messages_when_down, "yes")},
+    {OPTION("cluster-link-sendbuf-limit", CONFIG_MEMORY, &cluster_options.link_limit, "0"), .flags = CONFIG_UNSIGNED,
+     .apply = cluster_options_apply},
+    {OPTION("cluster-manual-failover-timeout", CONFIG_INT, &options.manual_failover_timeout, "5000"), .min = 1,
+     .max = INT32_MAX, .apply = cluster_options_apply},
+    {OPTION("cluster-blacklist-ttl", CONFIG_INT64, &options.blacklist_ttl, "60"), .apply = cluster_options_apply},
+    {OPTION("cluster-slot-stats-enabled", CONFIG_BOOL, &cluster_options.slot_stats, "no"), .apply = apply_slot_stats},
+    {OPTION("cluster-slot-migration-log-max-len", CONFIG_INT64, &migration_settings.log_max_len, "1000"),
      .max = INT64_MAX},
-    {.name = "slot-migration-max-failover-repl-bytes",
-     .type = CONFIG_MEMORY,
-     .value = &migration_settings.failover_bytes,
-     .initial = "0",
-     .min = -1,
-     .max = INT64_MAX},
+    {OPTION("slot-migration-max-failover-repl-bytes", CONFIG_MEMORY, &migration_settings.failover_bytes, "0"),
+     .min = -1, .max = INT64_MAX},
     {.name = NULL},
 };

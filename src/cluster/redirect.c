@@ -1,6 +1,6 @@
 /* redirect.c: which node serves a command: MOVED, ASK, TRYAGAIN, CROSSSLOT and CLUSTERDOWN.
  *
- * A filter of dispatch decides, in this order, of which clients see every step:
+ * A filter of dispatch decides. The order of the steps is visible to clients:
  *
  *  1. Keys and shard channels of one command, and of all commands of an EXEC, are in one slot: CROSSSLOT. Without any
  *     the command is served.
@@ -19,14 +19,14 @@
  * A command with a single key in a slot that is not open needs a hash and a comparison (look()), and so does MOVED for
  * most of those. The slot is kept in the client for the call.
  *
- * A client that waits for keys is sent away when another node serves their slot, or none. A failover moves thousands of
- * slots at once, so the clients are checked once, at the end of the turn.
+ * A client that waits for keys is redirected when another node serves their slot, or none does. A failover moves
+ * thousands of slots at once, so the clients are checked once, at the end of the turn.
  *
  * ASKING is for the next command. It is over when the command after that one arrives, or when a request is refused; a
  * transaction that begins with it keeps it until EXEC. */
 #include "cluster/redirect.h"
 #include "cluster/endpoint.h"
-#include "cluster/options.h"
+#include "cluster/settings.h"
 #include "cluster/replica_slots.h"
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"
@@ -136,29 +136,29 @@ static void presence_see(void *context, const struct command *command, int argc,
 /* --- The decision --- */
 
 /* What a command, or the commands of a transaction, name. */
-struct names {
+struct redirect_names {
     bool keys, channels;
 };
 static void names_see(void *context, const struct command *command, int argc, const struct slice *argv) {
-    struct names *names = context;
+    struct redirect_names *names = context;
     if (command->spec->flags & CMD_PUBSUB)
         names->channels |= slot_of(command, argc, argv) >= 0;
     else
         names->keys |= slot_of(command, argc, argv) >= 0;
 }
 
-/* Valkey takes a transaction for one of channels if any of its commands names a channel, and lets EXEC write while only
- * reads are allowed: writes in a cluster that is down are what the option is against. */
-static const char *down_error(const struct names *names, bool writes) {
+/* In Valkey a transaction in which any command names a channel counts as one of channels only, and EXEC writes while
+ * only reads are allowed. Here both are refused: the options must not allow writes in a cluster that is down. */
+static const char *down_error(const struct redirect_names *names, bool writes) {
     if (names->channels && !cluster_options.shard_messages_when_down) return "CLUSTERDOWN The cluster is down";
     if (!names->keys) return NULL;
     if (!cluster_options.reads_when_down) return "CLUSTERDOWN The cluster is down";
     return writes ? "CLUSTERDOWN The cluster is down and only accepts read commands" : NULL;
 }
 
-/* "The key is not here" is a statement about data: the target may get a new value of it next, which must not be
- * followed by the old one, from a server that takes over without the removal. So ASK and TRYAGAIN wait like the reply
- * to a read, and where a read is refused, so is this. */
+/* "The key is not here" is a statement about data. The client may next write a new value at the target; if a replica
+ * without the removal took over here, the client could later read the old value. So ASK and TRYAGAIN wait like the
+ * reply to a read, and are refused where a read is refused. */
 static const char *of_data(struct client *client, const char *error) {
     const char *refusal = reply_barrier_before_answer(client);
     return refusal ? refusal : error;
@@ -180,7 +180,7 @@ static const char *decide(struct client *client, const struct command *command, 
         imports = false;
     }
     if (owner == myself && cluster->ok && !target && !imports) return NULL;
-    struct names names = {0};
+    struct redirect_names names = {0};
     if (executes)
         transaction_each(client, names_see, &names);
     else
@@ -213,7 +213,7 @@ static const char *decide(struct client *client, const struct command *command, 
     return endpoint_redirection(owner, slot, false, client).data;
 }
 
-/* What a script is told about its commands. */
+/* The errors that a script gets for its commands. */
 static const char *for_script(const struct command *command, const char *error) {
     static char text[ERROR_MAX];
     static const char down[] = "CLUSTERDOWN The cluster is down";
@@ -229,7 +229,7 @@ static const char *for_script(const struct command *command, const char *error) 
 
 /* --- The filter --- */
 
-/* ASKING is used up by the command after it. */
+/* ASKING holds for the command after it. */
 static void asking_use(struct client *client, const struct command *command) {
     if (!(client->flags & CLIENT_ASKING) || client->flags & CLIENT_INTERNAL || transaction_queued(client) >= 0) return;
     if (client->flags & CLIENT_ASKING_USED)
@@ -284,6 +284,9 @@ static enum filter_answer ask(struct client *client, const struct command *comma
 }
 
 static struct command_filter filter = {.order = FILTER_CLUSTER, .look = look, .ask = ask};
+void redirect_set(bool on) {
+    dispatch_set_filter(&filter, on);
+}
 
 /* --- Clients that wait for keys --- */
 
@@ -301,17 +304,16 @@ static const char *refuse_wait(const struct client *client, const struct command
     return endpoint_redirection(owner, slot, false, client).data;
 }
 
-static void before_wait(void) {
+static void redirect_before_wait(void) {
     if (__builtin_expect(!check_due, 1) || dispatch_running()) return;
     check_due = false;
-    list_each(clients_all(), link) {
-        struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), struct client, link, client) {
         int slot = blocking_slot(client);
         const char *error = slot >= 0 ? refuse_wait(client, blocking_command(client), (unsigned)slot) : NULL;
         if (error) client_unblock(client, error);
     }
 }
-const struct server_part redirect_part = {.name = "cluster-redirect", .before_wait = before_wait};
+const struct server_part redirect_part = {.name = "cluster-redirect", .before_wait = redirect_before_wait};
 
 void redirect_check_waits(void) {
     check_due = true;

@@ -1,18 +1,18 @@
-/* replica_slots.c: see replica_slots.h. A slot that arrives makes all slots wait that have arrived before it, for the
- * next message in which the primary says that it has it: messages come within a second, and slots in groups. A message
- * that does not may be older, from the other link of the two nodes. */
+/* replica_slots.c: see replica_slots.h. When a slot arrives, it and all that have arrived before wait for the next
+ * message of the primary with this slot: a message comes within a second, and slots come in groups. A message without
+ * the slot does not count: it may be older, because two nodes have two links. */
 #include "cluster/replica_slots.h"
 #include "cluster/this_node.h"
-#include "repl/sync/sync.h"
+#include "repl/quorum/quorum.h"
 #include "server/role.h"
 #include <string.h>
 
 static struct slot_bitmap arrived;
-static bool any, all = true;  /* slots are behind; those of the shard that it has joined */
-static bool knows_offset;     /* `offset` was told after the last slot had arrived */
-static uint64_t offset;       /* to be applied */
+static bool any, all = true;  /* some slots are behind; all are, because this server has joined a shard */
+static bool knows_offset;     /* `offset` is from a message after the last slot had arrived */
+static uint64_t offset;       /* up to which the stream must be applied */
 static struct node_id shard;  /* whose data this server has, or copies */
-static struct node_id teller; /* the primary that must tell an offset, more often than this */
+static struct node_id teller; /* the primary whose next message is awaited; `told`: how many it has sent */
 static uint64_t told;
 
 static void wait_for(const struct cluster_node *primary) {
@@ -23,7 +23,7 @@ static void wait_for(const struct cluster_node *primary) {
 
 static bool has_caught_up(void) {
     const struct cluster_node *primary = this_cluster->myself->primary;
-    if (!primary || !primary->beat || !sync_has_joined()) return false;
+    if (!primary || !primary->beat || !quorum_has_joined()) return false;
     if (!node_id_equal(&primary->id, &teller)) wait_for(primary);
     if (!knows_offset) {
         if (primary->beat->agreed == told) return false;
@@ -33,7 +33,7 @@ static bool has_caught_up(void) {
     return (uint64_t)role->position.offset >= offset;
 }
 
-/* The next message of the primary counts, not the one that is read now. */
+/* From the next message of the primary on: the one that is being read may be older than the slot. */
 static void wait_for_stream(void) {
     knows_offset = false;
     memset(&teller, 0, sizeof teller);
@@ -42,7 +42,7 @@ static void wait_for_stream(void) {
 }
 
 bool replica_slot_is_behind(unsigned slot) {
-    if (!sync_on || !(all || (any && slot_bitmap_has(&arrived, slot)))) return false;
+    if (!quorum_on || !(all || (any && slot_bitmap_has(&arrived, slot)))) return false;
     if (!has_caught_up()) return true;
     all = any = false;
     arrived = slot_bitmap_empty;
@@ -54,7 +54,7 @@ static bool is_of_shard(const struct cluster_node *node) {
 }
 
 static void slot_moved(unsigned slot, const struct cluster_node *from, const struct cluster_node *to) {
-    if (!sync_on || !node_is_replica(this_cluster->myself) || !from || !to || from == to) return;
+    if (!quorum_on || !node_is_replica(this_cluster->myself) || !from || !to || from == to) return;
     if (is_of_shard(from) || !is_of_shard(to)) return;
     slot_bitmap_set(&arrived, slot);
     any = true;

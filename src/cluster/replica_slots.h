@@ -3,7 +3,7 @@
  * The bus tells a replica that its primary has taken a slot, but the keys come by the stream of replication, which may
  * be slower. A reader would get nil for a key that has existed all the time, perhaps from a replica that has shown it
  * before. So with synchronous replication a replica serves a slot that comes from another shard after it has applied
- * the stream up to an offset that its primary has told after it took the slot. The same holds for all slots of a shard
+ * the stream up to an offset that its primary announced after it took the slot. The same holds for all slots of a shard
  * that it joins, and after its start. Until then readers are redirected to the primary. */
 #ifndef CLUSTER_REPLICA_SLOTS_H
 #define CLUSTER_REPLICA_SLOTS_H

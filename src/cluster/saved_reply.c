@@ -9,7 +9,7 @@
 #include "server/server.h"
 #include <string.h>
 
-struct waiting {
+struct saved_waiting {
     struct client *client;
     struct list_link link;
     uint64_t ticket; /* UINT64_MAX: it is submitted at the end of this turn */
@@ -18,7 +18,7 @@ struct waiting {
 static struct list waits = LIST_INIT(waits);
 
 static void wait_end(void *state) {
-    struct waiting *waiting = state;
+    struct saved_waiting *waiting = state;
     list_remove(&waits, &waiting->link);
     mem_free(waiting);
 }
@@ -31,7 +31,7 @@ void saved_reply(struct call *call, const char *status) {
         reply_status(call->reply, status);
         return;
     }
-    struct waiting *waiting = mem_calloc(1, sizeof *waiting);
+    struct saved_waiting *waiting = mem_calloc(1, sizeof *waiting);
     waiting->client = client;
     waiting->ticket = UINT64_MAX;
     strncpy(waiting->status, status, SAVED_REPLY_MAX);
@@ -40,7 +40,7 @@ void saved_reply(struct call *call, const char *status) {
 }
 
 bool saved_reply_continues(struct call *call) {
-    struct waiting *waiting = call_wait(call, wait_end);
+    struct saved_waiting *waiting = call_wait(call, wait_end);
     if (!waiting) return false;
     if (waiting->ticket && !(call->client->flags & CLIENT_DENY_BLOCKING)) /* of CLIENT UNBLOCK, too */
         call_block(call, &(struct blocking){.call_at_end = true});
@@ -50,21 +50,18 @@ bool saved_reply_continues(struct call *call) {
 }
 
 void saved_reply_release(uint64_t ticket) {
-    list_each(&waits, link) {
-        struct waiting *waiting = container_of(link, struct waiting, link);
+    list_each_entry(&waits, struct saved_waiting, link, waiting) {
         if (waiting->ticket > ticket) continue;
         waiting->ticket = 0;
         blocking_call_again(waiting->client);
     }
 }
 
-static void before_wait(void) {
+static void saved_reply_before_wait(void) {
     if (__builtin_expect(!waits.len, 1) || this_cluster->unsaved & UNSAVED_SELF) return;
     uint64_t ticket = nodes_conf_unsafe_ticket();
-    list_each(&waits, link) {
-        struct waiting *waiting = container_of(link, struct waiting, link);
+    list_each_entry(&waits, struct saved_waiting, link, waiting)
         if (waiting->ticket == UINT64_MAX) waiting->ticket = ticket;
-    }
     if (!ticket) saved_reply_release(0);
 }
-const struct server_part saved_reply_part = {.name = "cluster-saved-reply", .before_wait = before_wait};
+const struct server_part saved_reply_part = {.name = "cluster-saved-reply", .before_wait = saved_reply_before_wait};

@@ -1,8 +1,8 @@
 /* saved_reply.h: replies of commands that change the cluster, which leave when nodes.conf has the change.
  *
- * A client that reads OK may rely on it: the node knows the change after a crash, and the messages about it to the
- * other nodes have left before the reply. `valkey-cli --cluster fix` gives a slot to one node and at once uses another
- * one. The loop does not wait for the file (nodes_conf.h), so the client does, like one that waits for a key.
+ * OK promises the client that the node knows the change after a crash, and that the messages about it left before the
+ * reply: `valkey-cli --cluster fix` gives a slot to one node and at once uses another one. The loop does not wait for
+ * the file (nodes_conf.h), so the client is blocked meanwhile, as by BLPOP.
  *
  * Main thread only. */
 #ifndef CLUSTER_SAVED_REPLY_H

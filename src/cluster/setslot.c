@@ -1,9 +1,9 @@
 /* setslot.c: CLUSTER SETSLOT: opens a slot for a migration key by key, closes it, or gives it to a node.
  *
- * The state of an open slot is not part of the data set, and the other nodes do not know it. A replica that takes over
- * in the middle of a migration must have it: a full copy has a field with it, and later a primary sends the command to
- * its replicas first, and executes it when all of them have acknowledged it. If they do not within the timeout, the
- * primary has changed nothing.
+ * The state of an open slot is not part of the data set, and the other nodes do not know it. But a replica that takes
+ * over in the middle of a migration needs it: a full copy has it in a field, and afterwards a primary sends the command
+ * to its replicas first, and executes it when all of them have acknowledged it. If they do not within the timeout, the
+ * primary changes nothing.
  *
  * Within a transaction or a script a client cannot wait: the command is sent to the replicas, and executed. */
 #include "cluster/setslot.h"
@@ -14,15 +14,17 @@
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "repl/primary.h"
-#include "repl/repl_feed.h"
+#include "repl/primary/replicas.h"
+#include "repl/primary/wait.h"
+#include "repl/feed.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/command/propagate.h"
+#include "server/role.h"
 
 enum { TIMEOUT_MS = 2000, VERSION_MIN = 0x070300 /* older replicas do not take the command from the stream */ };
 
-struct request {
+struct setslot_request {
     enum slot_change change;
     unsigned slot;
     struct slice node;
@@ -30,7 +32,7 @@ struct request {
 };
 
 /* A client that waits for replicas. */
-struct waiting {
+struct setslot_waiting {
     struct client *client;
     struct list_link link;
     size_t replicas;
@@ -39,7 +41,7 @@ struct waiting {
 static struct list waits = LIST_INIT(waits);
 
 static void wait_end(void *state) {
-    struct waiting *waiting = state;
+    struct setslot_waiting *waiting = state;
     list_remove(&waits, &waiting->link);
     mem_free(waiting);
 }
@@ -51,7 +53,7 @@ static bool migration_refuses(struct call *call, int slot) {
     return true;
 }
 
-static bool change_read(struct call *call, struct request *request) {
+static bool change_read(struct call *call, struct setslot_request *request) {
     static const struct {
         const char *name;
         enum slot_change change;
@@ -60,7 +62,7 @@ static bool change_read(struct call *call, struct request *request) {
                    {"importing", SLOT_IMPORTING, 5},
                    {"stable", SLOT_STABLE, 4},
                    {"node", SLOT_NODE, 5}};
-    *request = (struct request){.timeout_ms = TIMEOUT_MS};
+    *request = (struct setslot_request){.timeout_ms = TIMEOUT_MS};
     if (migration_refuses(call, -1) || !cluster_slot_read(call, 2, &request->slot)) return false;
     int next = 0;
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
@@ -68,29 +70,21 @@ static bool change_read(struct call *call, struct request *request) {
         next = changes[i].arguments;
         request->change = changes[i].change;
     }
-    if (!next) {
-        reply_error(call->reply, "ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP");
-        return false;
-    }
+    if (!next)
+        return reply_error(call->reply, "ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP");
     if (request->change != SLOT_STABLE) request->node = call->argv[4];
     if (migration_refuses(call, (int)request->slot)) return false;
     const char *refused = cluster_check_slot_change(this_cluster, request->change, request->slot, request->node);
-    if (refused) {
-        reply_error_format(call->reply, "ERR %s", refused);
-        return false;
-    }
+    if (refused) return reply_error_format(call->reply, "ERR %s", refused);
     for (; next < call->argc; next++) {
         if (!slice_is(call->argv[next], "timeout")) continue;
-        if (++next == call->argc) {
-            reply_error(call->reply, "ERR Missing timeout value");
-            return false;
-        }
+        if (++next == call->argc) return reply_error(call->reply, "ERR Missing timeout value");
         if (!call_timeout_milliseconds(call, next, &request->timeout_ms)) return false;
     }
     return true;
 }
 
-static void execute(struct call *call, const struct request *request) {
+static void execute(struct call *call, const struct setslot_request *request) {
     struct node_id id;
     if (request->node.len == sizeof(id.text)) memcpy(id.text, request->node.data, sizeof(id.text));
     int64_t now = cluster_now();
@@ -101,28 +95,27 @@ static void execute(struct call *call, const struct request *request) {
     case SLOT_STABLE: cluster_set_slot_stable(this_cluster, request->slot, now); break;
     case SLOT_NODE: error = cluster_set_slot_node(this_cluster, request->slot, &id, now); break;
     }
-    redirect_check_waits(); /* a slot that is imported no more */
+    redirect_check_waits(); /* the slot is not imported any more */
     if (error)
         reply_error_format(call->reply, "ERR %s", error);
     else
         saved_reply(call, "OK");
 }
 
-/* Counts the replicas that must acknowledge the command. Those that are being copied to find it in their stream, too,
- * or the state of the slot in their copy. False: one of them is too old for it. */
+/* Counts the replicas that must acknowledge the command. A replica that is being copied to finds it in its stream,
+ * too, or finds the state of the slot in its copy. False: one of them is too old for it. */
 static bool replicas_take_it(size_t *online) {
     *online = 0;
-    list_each(&replicas, link) {
-        const struct replica *replica = replica_of(link);
-        if (replica->version < VERSION_MIN) return false;
+    list_each_entry(&replicas, const struct replica, link, replica) {
+        if (replica->announced.version < VERSION_MIN) return false;
         *online += replica_is_online(replica);
     }
     return true;
 }
 
 static void wait_begin(struct call *call, size_t count, int64_t timeout_ms) {
-    struct waiting *waiting = mem_alloc(sizeof(*waiting));
-    *waiting = (struct waiting){.client = call->client, .replicas = count, .offset = -1};
+    struct setslot_waiting *waiting = mem_alloc(sizeof(*waiting));
+    *waiting = (struct setslot_waiting){.client = call->client, .replicas = count, .offset = -1};
     list_append(&waits, &waiting->link);
     call_block(call,
                &(struct blocking){.timeout_ms = timeout_ms, .call_at_end = true, .state = waiting, .ended = wait_end});
@@ -130,9 +123,9 @@ static void wait_begin(struct call *call, size_t count, int64_t timeout_ms) {
 
 void cluster_setslot_run(struct call *call) {
     struct client *client = call->client;
-    struct request request;
+    struct setslot_request request;
     if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
-    const struct waiting *waiting = call_wait(call, wait_end);
+    const struct setslot_waiting *waiting = call_wait(call, wait_end);
     bool acknowledged = waiting && waiting->offset >= 0 && repl_replicas_at(waiting->offset) >= waiting->replicas;
     bool gives_up = client->flags & CLIENT_DENY_BLOCKING;
     if (waiting && !acknowledged) {
@@ -214,11 +207,10 @@ void setslot_read_aux(struct slice name, struct slice states) {
     }
 }
 
-static void before_wait(void) {
+static void setslot_before_wait(void) {
     if (__builtin_expect(!waits.len, 1)) return;
     bool asks = false;
-    list_each(&waits, link) {
-        struct waiting *waiting = container_of(link, struct waiting, link);
+    list_each_entry(&waits, struct setslot_waiting, link, waiting) {
         if (waiting->offset < 0) {
             waiting->offset = role->position.offset;
             asks = true;
@@ -228,4 +220,4 @@ static void before_wait(void) {
     }
     if (asks) repl_feed_getack();
 }
-const struct server_part setslot_part = {.name = "cluster-setslot", .before_wait = before_wait};
+const struct server_part setslot_part = {.name = "cluster-setslot", .before_wait = setslot_before_wait};

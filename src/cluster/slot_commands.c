@@ -13,26 +13,12 @@
 
 /* --- Slots as arguments --- */
 
-bool cluster_slot_read(struct call *call, int index, unsigned *slot) {
-    int64_t value;
-    if (!parse_int64(call->argv[index], &value) || value < 0 || value >= HASH_SLOTS) {
-        reply_error(call->reply, "ERR Invalid or out of range slot");
-        return false;
-    }
-    *slot = (unsigned)value;
-    return true;
-}
-
-/* Adds a slot to those that are to be assigned, or else removed. */
+/* Adds a slot to those that the command assigns, or with `assign` false removes. */
 static bool slot_choose(struct call *call, unsigned slot, bool assign, struct slot_bitmap *slots) {
-    if (assign == (this_cluster->slots.owner[slot] != NULL)) {
-        reply_error_format(call->reply, "ERR Slot %u is already %s", slot, assign ? "busy" : "unassigned");
-        return false;
-    }
-    if (slot_bitmap_has(slots, slot)) {
-        reply_error_format(call->reply, "ERR Slot %u specified multiple times", slot);
-        return false;
-    }
+    if (assign == (this_cluster->slots.owner[slot] != NULL))
+        return reply_error_format(call->reply, "ERR Slot %u is already %s", slot, assign ? "busy" : "unassigned");
+    if (slot_bitmap_has(slots, slot))
+        return reply_error_format(call->reply, "ERR Slot %u specified multiple times", slot);
     slot_bitmap_set(slots, slot);
     return true;
 }
@@ -47,17 +33,15 @@ static bool slots_read(struct call *call, bool assign, struct slot_bitmap *slots
 }
 
 static bool ranges_read(struct call *call, bool assign, struct slot_bitmap *slots) {
-    if (call->argc % 2) {
-        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
-        return false;
-    }
+    if (call->argc % 2)
+        return reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command",
+                                  call->command->full_name);
     for (int i = 2; i < call->argc; i += 2) {
         unsigned first, last;
         if (!cluster_slot_read(call, i, &first) || !cluster_slot_read(call, i + 1, &last)) return false;
-        if (first > last) {
-            reply_error_format(call->reply, "ERR start slot number %u is greater than end slot number %u", first, last);
-            return false;
-        }
+        if (first > last)
+            return reply_error_format(call->reply, "ERR start slot number %u is greater than end slot number %u", first,
+                                      last);
         for (unsigned slot = first; slot <= last; slot++)
             if (!slot_choose(call, slot, assign, slots)) return false;
     }
@@ -104,15 +88,15 @@ void cluster_flushslots_run(struct call *call) {
 
 /* --- The keys of a slot --- */
 
-/* Deletes key by key, because somebody listens. A listener may see the database only as it was or will be, so the names
- * are copied before the first key is deleted. */
-struct names {
+/* Deletes key by key, for the listeners of keyspace events. A database must not change while its keys are visited, so
+ * the names are copied first. */
+struct slot_names {
     struct memory_output text;
     size_t *lens;
     size_t count;
 };
 static void take_name(void *context, struct entry *entry) {
-    struct names *names = context;
+    struct slot_names *names = context;
     struct slice key = entry_key(entry);
     names->lens[names->count++] = key.len;
     output_write(&names->text.out, key);
@@ -120,7 +104,7 @@ static void take_name(void *context, struct entry *entry) {
 static size_t delete_with_events(struct db *db, unsigned slot, bool lazy) {
     size_t keys = db_slot_size(db, slot).keys, deleted = 0;
     if (!keys) return 0;
-    struct names names = {.lens = mem_alloc(keys * sizeof *names.lens)};
+    struct slot_names names = {.lens = mem_alloc(keys * sizeof *names.lens)};
     memory_output_init(&names.text);
     db_slot_keys(db, slot, keys, take_name, &names);
     const char *name = memory_output_slice(&names.text).data;

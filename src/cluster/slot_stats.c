@@ -11,14 +11,14 @@
  *  - A replica counts the commands of its primary's stream.
  * The statistics of a slot begin again when it gets another owner. Without the option nothing listens. */
 #include "cluster/slot_stats.h"
-#include "cluster/options.h"
+#include "cluster/settings.h"
 #include "cluster/redirect.h"
-#include "cluster/slot_commands.h"
+#include "cluster/subcommand.h"
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
 #include "lib/text/number.h"
-#include "repl/primary.h"
+#include "repl/primary/replicas.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
@@ -30,7 +30,7 @@
 
 enum { MULTI_BYTES = 15 /* of the request that EXEC completes */ };
 
-static struct costs { uint64_t ticks, bytes_in, bytes_out; } * costs; /* of each slot; NULL: the option is off */
+static struct costs { uint64_t us, bytes_in, bytes_out; } * costs; /* of each slot; NULL: the option is off */
 static uint64_t replied;  /* by the client of the outermost call, when it began */
 static int own_slot;      /* that the outermost call counts for; -1: for none */
 static bool call_watched; /* not for an EXEC that has switched the option on */
@@ -65,8 +65,15 @@ static void stopped(struct client *client, const struct command *command, size_t
     if (slot >= 0) costs[slot].bytes_in += size;
 }
 
-static void wait_ended(int slot, uint64_t ticks) {
-    if (slot >= 0) costs[slot].ticks += ticks;
+/* What a call that took `ticks` has added to the whole microseconds of its command: so the slots have the sum of INFO
+ * commandstats. */
+static uint64_t call_us(const struct command *command, uint64_t ticks) {
+    uint64_t before = command->ticks >= ticks ? command->ticks - ticks : 0; /* else it has reset the statistics */
+    return ticks_to_us(before + ticks) - ticks_to_us(before);
+}
+
+static void wait_ended(int slot, const struct command *command, uint64_t ticks) {
+    if (slot >= 0) costs[slot].us += call_us(command, ticks);
 }
 
 static void count_stream(const struct call *call, uint64_t ticks) {
@@ -76,7 +83,7 @@ static void count_stream(const struct call *call, uint64_t ticks) {
         own_slot = slot; /* EXEC counts for the slot of its last command */
     } else if (slot >= 0) {
         costs[slot].bytes_in += request_size(call->argc, call->argv) + (executes ? MULTI_BYTES : 0);
-        costs[slot].ticks += ticks;
+        costs[slot].us += call_us(call->command, ticks);
     }
 }
 
@@ -116,7 +123,7 @@ static void after_call(struct call *call, uint64_t ticks) {
     if (dispatch_is_nested()) {
         of->bytes_out += client_reply_bytes(client) - replied;
     } else if (!(call->command->spec->flags & CMD_RUNS_QUEUED) || !client->reply.failed) { /* not EXECABORT */
-        of->ticks += ticks;
+        of->us += call_us(call->command, ticks);
         count_request(of, call);
     }
 }
@@ -169,13 +176,13 @@ void slot_stats_start(void) {
 
 /* --- CLUSTER SLOT-STATS --- */
 
-enum metric { METRIC_KEYS, METRIC_CPU, METRIC_IN, METRIC_OUT, METRICS };
+enum slot_metric { METRIC_KEYS, METRIC_CPU, METRIC_IN, METRIC_OUT, METRICS };
 static const char *const metric_names[METRICS] = {"key-count", "cpu-usec", "network-bytes-in", "network-bytes-out"};
 
-static uint64_t metric_of(unsigned slot, enum metric metric) {
+static uint64_t metric_of(unsigned slot, enum slot_metric metric) {
     uint64_t keys = 0;
     switch (metric) {
-    case METRIC_CPU: return ticks_to_us(costs[slot].ticks);
+    case METRIC_CPU: return costs[slot].us;
     case METRIC_IN: return costs[slot].bytes_in;
     case METRIC_OUT: return costs[slot].bytes_out;
     default:
@@ -186,11 +193,11 @@ static uint64_t metric_of(unsigned slot, enum metric metric) {
 }
 
 static void reply_slot(struct reply *reply, unsigned slot) {
-    enum metric count = costs ? METRICS : METRIC_KEYS + 1;
+    enum slot_metric count = costs ? METRICS : METRIC_KEYS + 1;
     reply_array(reply, 2);
     reply_integer(reply, slot);
     reply_map(reply, (size_t)count);
-    for (enum metric metric = 0; metric < count; metric++) {
+    for (enum slot_metric metric = 0; metric < count; metric++) {
         reply_bulk_text(reply, metric_names[metric]);
         reply_integer(reply, (int64_t)metric_of(slot, metric));
     }
@@ -216,26 +223,22 @@ static void reply_range(struct call *call) {
 }
 
 struct order {
-    enum metric metric;
+    enum slot_metric metric;
     int64_t limit;
     bool ascending;
 };
 
 static bool order_read(struct call *call, struct order *order) {
-    enum metric known = costs ? METRICS : METRIC_KEYS + 1;
+    enum slot_metric known = costs ? METRICS : METRIC_KEYS + 1;
     bool limited = false, directed = false, repeated = false;
     *order = (struct order){.limit = HASH_SLOTS};
     while (order->metric < known && !slice_is(call->argv[3], metric_names[order->metric])) order->metric++;
-    if (order->metric == known) {
-        reply_error(call->reply, "ERR Unrecognized sort metric for ORDERBY.");
-        return false;
-    }
+    if (order->metric == known) return reply_error(call->reply, "ERR Unrecognized sort metric for ORDERBY.");
     for (int i = 4; i < call->argc; i++) {
         if (slice_is(call->argv[i], "limit") && i + 1 < call->argc) {
-            if (!parse_int64(call->argv[++i], &order->limit) || order->limit < 1 || order->limit > HASH_SLOTS) {
-                reply_error(call->reply, "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).");
-                return false;
-            }
+            if (!parse_int64(call->argv[++i], &order->limit) || order->limit < 1 || order->limit > HASH_SLOTS)
+                return reply_error(call->reply,
+                                   "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).");
             repeated |= limited;
             limited = true;
         } else if (slice_is(call->argv[i], "asc") || slice_is(call->argv[i], "desc")) {
@@ -243,13 +246,9 @@ static bool order_read(struct call *call, struct order *order) {
             repeated |= directed;
             directed = true;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
-        if (repeated) {
-            reply_error(call->reply, "ERR Multiple filters of the same type are disallowed.");
-            return false;
-        }
+        if (repeated) return reply_error(call->reply, "ERR Multiple filters of the same type are disallowed.");
     }
     return true;
 }

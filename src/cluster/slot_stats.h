@@ -8,4 +8,6 @@ void slot_stats_configure(void); /* cluster-slot-stats-enabled has been set */
 void slot_stats_reset(void);     /* CONFIG RESETSTAT */
 /* Bytes of messages of a shard channel were sent to subscribers. */
 void slot_stats_delivered(unsigned slot, size_t bytes);
+struct call;
+void cluster_slot_stats_run(struct call *call); /* CLUSTER SLOT-STATS */
 #endif

@@ -3,27 +3,32 @@
  * In cluster mode the server has one `struct cluster`. This directory feeds it with links, messages, the time and
  * commands, and carries out its decisions. Everything runs on the main thread, except for the writes of nodes.conf.
  *
- * Files
- *     this_node.c    life: start, the timer, the end of each turn, shutdown
- *     effects.c      what the machine decides, carried out: struct cluster_effects
- *     nodes_conf.c   nodes.conf: lock, load, save; holds back messages until the file is on disk
- *     options.c      options cluster-*
- *     links.c        between bus.h and the machine
- *     endpoint.c     the address of a node for a client, by the kind of its connection
- *     views.c        CLUSTER NODES, SLOTS, SHARDS, LINKS, REPLICAS, from caches
- *     commands.c     CLUSTER, except the subcommands for slots
- *     slot_commands.c  ADDSLOTS, DELSLOTS, SETSLOT, FLUSHSLOT, COUNTKEYSINSLOT, GETKEYSINSLOT and others
- *     redirect.c     which node serves a command: MOVED, ASK, CROSSSLOT, CLUSTERDOWN
- *     saved_reply.c  replies of commands that change the cluster, when nodes.conf has the change
- *     setslot.c      SETSLOT, which waits for the replicas; open slots in RDB files
- *     copied_owners.c  the owners of all slots in full copies
- *     replica_slots.c  the slots that a replica may serve
- *     migration/     atomic migration of slots: migration.h
- *     slot_stats.c   CLUSTER SLOT-STATS
- *     cluster_scan.c CLUSTERSCAN
- *     publish.c      PUBLISH and SPUBLISH between nodes, shard channels of a slot that leaves
- *     info.c         CLUSTER INFO, INFO
- *     debug.c        DEBUG subcommands */
+ * Files, the lowest layer first. No file uses one that stands further down (utils/check-walls).
+ *     protocol/            the machine; migration/protocol/: that of slot migration
+ *     bus.c                the connections of the cluster bus
+ *     this_node.c          what all files share; settings.h: the values of options
+ *     nodes_conf.c         nodes.conf: lock, load, save
+ *     saved_reply.c        replies of commands that change the cluster, when nodes.conf has the change
+ *     links.c              between the bus and the machine; holds back messages until the file is on disk
+ *     slot_keys.c          the keys of a slot: their number, and their end
+ *     copied_owners.c      the owners of all slots in full copies
+ *     endpoint.c           the address of a node for a client, by the kind of its connection
+ *     replica_slots.c      the slots that a replica may serve
+ *     subcommand.c         what the handlers of the subcommands of CLUSTER share
+ *     migration/           atomic migration of slots: migration.h
+ *     redirect.c           which node serves a command: MOVED, ASK, CROSSSLOT, CLUSTERDOWN
+ *     slot_stats.c         CLUSTER SLOT-STATS
+ *     views.c              CLUSTER NODES, SLOTS, SHARDS, LINKS, REPLICAS, from caches
+ *     info.c               CLUSTER INFO, INFO
+ *     publish.c            PUBLISH and SPUBLISH between nodes, shard channels of a slot that leaves
+ *     effects.c            what the machine decides, carried out: struct cluster_effects
+ *     setslot.c            SETSLOT, which waits for the replicas; open slots in RDB files
+ *     slot_commands.c      ADDSLOTS, DELSLOTS, FLUSHSLOT, COUNTKEYSINSLOT, GETKEYSINSLOT and others
+ *     cluster_scan.c       CLUSTERSCAN
+ *     commands.c           CLUSTER, except the subcommands for slots
+ *     options.c            options cluster-*
+ *     debug.c              DEBUG subcommands
+ *     cluster_feature.c    start, the timer, the end of each turn, shutdown */
 #ifndef CLUSTER_THIS_NODE_H
 #define CLUSTER_THIS_NODE_H
 #include "cluster/protocol/cluster.h"
@@ -47,7 +52,4 @@ struct cluster_listener {
     void (*role_changed)(void); /* this node became a primary, a replica, or a replica of another primary */
 };
 void cluster_listen(struct cluster_listener *listener);
-
-struct feature;
-extern const struct feature cluster_feature;
 #endif

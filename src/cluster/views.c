@@ -2,12 +2,12 @@
  *
  * A kept reply is a text with fields: numbers whose value is that of a node. An update compares each value with the one
  * that is in the text, and writes those that differ. A number that gets longer or shorter moves the rest of the text.
- * Where anything else has changed, the text is made anew; constant parts of it are written as a whole.
+ * Where anything else has changed, the text is written again; constant parts of it are written as a whole.
  * Rejected: pieces of text that are put together with the numbers at each request: it formats all numbers although
  * gossip changes a few of them between two requests. */
 #include "cluster/views.h"
 #include "cluster/bus.h"
-#include "cluster/options.h"
+#include "cluster/settings.h"
 #include "cluster/protocol/configuration.h"
 #include "cluster/this_node.h"
 #include "lib/system/clock.h"
@@ -58,10 +58,7 @@ static uint64_t field_value(const struct field *field, uint64_t offset) {
 }
 
 static void field_add(struct view *view, const struct cluster_node *node, enum field_kind kind, uint64_t offset) {
-    if (view->count == view->capacity) {
-        view->capacity = view->capacity ? view->capacity * 2 : 64;
-        view->fields = mem_realloc(view->fields, view->capacity * sizeof *view->fields);
-    }
+    mem_grow(view->fields, view->count, view->capacity, 64);
     struct field *field = &view->fields[view->count++];
     *field = (struct field){.node = node, .kind = (uint8_t)kind, .at = memory_output_slice(&view->text).len};
     field->value = field_value(field, offset);
@@ -162,8 +159,7 @@ void views_nodes(struct reply *reply, struct endpoint_view endpoint) {
 }
 
 void views_replicas(struct reply *reply, const struct cluster_node *primary, struct endpoint_view endpoint) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     reply_array(reply, primary->replica_count);
     for (size_t i = 0; i < primary->replica_count; i++) {
         struct node_line line;
@@ -198,7 +194,7 @@ static bool replica_is_shown(const struct cluster_node *replica, uint64_t offset
 
 static void reply_slots_node(struct reply *reply, const struct cluster_node *node, struct endpoint_view endpoint) {
     bool with_ip = cluster_options.preferred_endpoint != ENDPOINT_IP;
-    bool with_hostname = cluster_options.preferred_endpoint != ENDPOINT_HOSTNAME && node->hostname;
+    bool with_hostname = cluster_options.preferred_endpoint != ENDPOINT_HOSTNAME && node->announced.hostname;
     reply_array(reply, 4);
     if (endpoint_is_unknown())
         reply_null(reply);
@@ -207,10 +203,10 @@ static void reply_slots_node(struct reply *reply, const struct cluster_node *nod
     reply_integer(reply, endpoint_port(node, endpoint));
     reply_id(reply, &node->id);
     uint16_t rdma_port = endpoint_named_rdma_port(node, endpoint);
-    reply_map(reply, (size_t)with_ip + with_hostname + (node->availability_zone != NULL) + (rdma_port != 0));
+    reply_map(reply, (size_t)with_ip + with_hostname + (node->announced.availability_zone != NULL) + (rdma_port != 0));
     if (with_ip) reply_named(reply, "ip", endpoint_ip(node, endpoint));
-    if (with_hostname) reply_named(reply, "hostname", node->hostname);
-    if (node->availability_zone) reply_named(reply, "availability-zone", node->availability_zone);
+    if (with_hostname) reply_named(reply, "hostname", node->announced.hostname);
+    if (node->announced.availability_zone) reply_named(reply, "availability-zone", node->announced.availability_zone);
     reply_port(reply, "rdma-port", rdma_port);
 }
 
@@ -291,7 +287,8 @@ static void reply_shards_node(struct view *view, struct reply *reply, const stru
         tls_port = endpoint_port(node, (struct endpoint_view){.kind = ENDPOINT_TLS, .family = endpoint.family});
     uint16_t rdma_port = endpoint_named_rdma_port(node, endpoint);
     size_t pairs = 6;
-    pairs += (port != 0) + (size_t)(tls_port != 0) + (node->hostname != NULL) + (node->availability_zone != NULL);
+    pairs += (port != 0) + (size_t)(tls_port != 0) + (node->announced.hostname != NULL) +
+             (node->announced.availability_zone != NULL);
     pairs += rdma_port != 0;
     reply_map(reply, pairs);
     output_write(reply->out, SLICE("$2\r\nid\r\n"));
@@ -300,7 +297,7 @@ static void reply_shards_node(struct view *view, struct reply *reply, const stru
     reply_port(reply, "tls-port", tls_port);
     reply_named(reply, "ip", endpoint_ip(node, endpoint));
     reply_named(reply, "endpoint", endpoint_host(node, endpoint));
-    if (node->hostname) reply_named(reply, "hostname", node->hostname);
+    if (node->announced.hostname) reply_named(reply, "hostname", node->announced.hostname);
     output_write(reply->out, node_is_replica(node)
                                  ? SLICE("$4\r\nrole\r\n$7\r\nreplica\r\n$18\r\nreplication-offset\r\n:")
                                  : SLICE("$4\r\nrole\r\n$6\r\nmaster\r\n$18\r\nreplication-offset\r\n:"));
@@ -309,7 +306,7 @@ static void reply_shards_node(struct view *view, struct reply *reply, const stru
     output_write(reply->out, node_failed(node) ? SLICE("\r\n$6\r\nhealth\r\n$4\r\nfail\r\n")
                              : has_data        ? SLICE("\r\n$6\r\nhealth\r\n$6\r\nonline\r\n")
                                                : SLICE("\r\n$6\r\nhealth\r\n$7\r\nloading\r\n"));
-    if (node->availability_zone) reply_named(reply, "availability-zone", node->availability_zone);
+    if (node->announced.availability_zone) reply_named(reply, "availability-zone", node->announced.availability_zone);
     reply_port(reply, "rdma-port", rdma_port);
 }
 

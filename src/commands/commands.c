@@ -3,7 +3,7 @@
 #include "server/feature.h"
 #include "store/types.h"
 
-static void init(void) {
+static void data_init(void) {
     store_types_register();
     type_debug_register();
 }
@@ -19,6 +19,6 @@ const struct feature data_feature = {
                  zset_algebra_commands, zset_blocking_commands, dump_commands, migrate_commands, geo_commands,
                  geo_search_commands, sort_commands, stream_commands, stream_add_commands, stream_read_commands,
                  stream_group_commands, stream_pending_commands, stream_claim_commands, stream_info_commands),
-    .init = init,
+    .init = data_init,
     .debug = DEBUG_SUBCOMMANDS(type_debug_subcommands),
 };

@@ -2,9 +2,10 @@
 #include "commands/commands.h"
 #include "commands/flush_mode.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include "server/server.h"
+#include "server/server_events.h"
 #include <limits.h>
 
 static void dbsize_run(struct call *call) {
@@ -13,8 +14,7 @@ static void dbsize_run(struct call *call) {
 
 static bool flush_options_read(struct call *call, bool *lazy) {
     if (flush_mode_read(call, 1, lazy)) return true;
-    reply_syntax_error(call->reply);
-    return false;
+    return reply_syntax_error(call->reply);
 }
 
 /* A flush is propagated even if the data set was empty: a replica may have other data. A flush in the foreground has
@@ -28,15 +28,21 @@ static void flush_done(struct call *call, bool lazy) {
 static void flushdb_run(struct call *call) {
     bool lazy;
     if (!flush_options_read(call, &lazy)) return;
+    struct flush_event event = {!lazy, db_id(call->db)};
+    server_event(EVENT_FLUSHDB, 0, &event);
     call->dirty += db_flush(call->db, lazy);
+    server_event(EVENT_FLUSHDB, 1, &event);
     flush_done(call, lazy);
 }
 
 static void flushall_run(struct call *call) {
     bool lazy;
     if (!flush_options_read(call, &lazy)) return;
+    struct flush_event event = {!lazy, -1};
+    server_event(EVENT_FLUSHDB, 0, &event);
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
         call->dirty += db_flush(keyspace_db(server.keyspace, id), lazy);
+    server_event(EVENT_FLUSHDB, 1, &event);
     server.dirty += call->dirty; /* immediately, for a snapshot of the empty data set */
     call->dirty = 0;
     server_flushed_all();
@@ -45,10 +51,8 @@ static void flushall_run(struct call *call) {
 
 static bool swap_index_read(struct call *call, int index, const char *error, int *id) {
     int64_t value;
-    if (!parse_int64(call->argv[index], &value) || value < INT_MIN || value > INT_MAX) {
-        reply_error(call->reply, error);
-        return false;
-    }
+    if (!parse_int64(call->argv[index], &value) || value < INT_MIN || value > INT_MAX)
+        return reply_error(call->reply, error);
     *id = (int)value;
     return true;
 }
@@ -77,50 +81,20 @@ static void swapdb_run(struct call *call) {
 #define FLUSH_TIPS    WORDS("request_policy:all_shards", "response_policy:all_succeeded")
 
 const struct command_spec database_commands[] = {
-    {.name = "dbsize",
-     .run = dbsize_run,
-     .arity = 1,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the number of keys in the database.",
-     .syntax = "",
-     .tips = WORDS("request_policy:all_shards", "response_policy:agg_sum")},
-    {.name = "flushdb",
-     .run = flushdb_run,
-     .arity = -1,
-     .flags = CMD_WRITE,
-     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "O(N) where N is the number of keys in the database.",
-     .summary = "Deletes all keys of the database.",
-     .syntax = FLUSH_SYNTAX,
-     .history = FLUSH_HISTORY,
+    {COMMAND("dbsize", dbsize_run, 1, CMD_READONLY | CMD_FAST, .group = GROUP_SERVER, "1.0.0"),
+     .categories = CAT_KEYSPACE, .complexity = "O(1)", .summary = "Returns the number of keys in the database.",
+     .syntax = "", .tips = WORDS("request_policy:all_shards", "response_policy:agg_sum")},
+    {COMMAND("flushdb", flushdb_run, -1, CMD_WRITE, .group = GROUP_SERVER, "1.0.0"),
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS, .complexity = "O(N) where N is the number of keys in the database.",
+     .summary = "Deletes all keys of the database.", .syntax = FLUSH_SYNTAX, .history = FLUSH_HISTORY,
      .tips = FLUSH_TIPS},
-    {.name = "flushall",
-     .run = flushall_run,
-     .arity = -1,
-     .flags = CMD_WRITE,
-     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "O(N) where N is the number of keys in all databases.",
-     .summary = "Deletes all keys of all databases.",
-     .syntax = FLUSH_SYNTAX,
-     .history = FLUSH_HISTORY,
+    {COMMAND("flushall", flushall_run, -1, CMD_WRITE, .group = GROUP_SERVER, "1.0.0"),
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS, .complexity = "O(N) where N is the number of keys in all databases.",
+     .summary = "Deletes all keys of all databases.", .syntax = FLUSH_SYNTAX, .history = FLUSH_HISTORY,
      .tips = FLUSH_TIPS},
-    {.name = "swapdb",
-     .run = swapdb_run,
-     .arity = 3,
-     .flags = CMD_WRITE | CMD_FAST,
+    {COMMAND("swapdb", swapdb_run, 3, CMD_WRITE | CMD_FAST, .group = GROUP_SERVER, "4.0.0"),
      .categories = CAT_KEYSPACE | CAT_DANGEROUS,
-     .group = GROUP_SERVER,
-     .since = "4.0.0",
      .complexity = "O(N) where N is the number of clients that watch keys or block on keys of the two databases.",
-     .summary = "Exchanges the contents of two databases.",
-     .syntax = "index1:integer index2:integer"},
+     .summary = "Exchanges the contents of two databases.", .syntax = "index1:integer index2:integer"},
     {.name = NULL},
 };

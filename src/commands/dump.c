@@ -2,11 +2,11 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/scratch_db.h"
-#include "commands/spec.h"
 #include "formats/rdb.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include <errno.h>
 
 static void dump_run(struct call *call) {
@@ -15,9 +15,8 @@ static void dump_run(struct call *call) {
         reply_null(call->reply);
         return;
     }
-    struct memory_output payload;
-    memory_output_init(&payload);
-    dump_write(&payload.out, entry);
+    struct memory_output payload = MEMORY_OUTPUT_INIT;
+    dump_write(&payload.out, entry, db_id(call->db));
     reply_bulk(call->reply, memory_output_slice(&payload));
     memory_output_free(&payload);
 }
@@ -40,27 +39,18 @@ static bool options_read(struct call *call, struct restore_options *options) {
             options->absolute = true;
         } else if (slice_is(word, "idletime") && more && options->frequency < 0) {
             if (!argument_int64(call, ++i, &options->idle_seconds)) return false;
-            if (options->idle_seconds < 0) {
-                reply_error(call->reply, "ERR Invalid IDLETIME value, must be >= 0");
-                return false;
-            }
+            if (options->idle_seconds < 0) return reply_error(call->reply, "ERR Invalid IDLETIME value, must be >= 0");
         } else if (slice_is(word, "freq") && more && options->idle_seconds < 0) {
             if (!argument_int64(call, ++i, &options->frequency)) return false;
-            if (options->frequency < 0 || options->frequency > 255) {
-                reply_error(call->reply, "ERR Invalid FREQ value, must be >= 0 and <= 255");
-                return false;
-            }
+            if (options->frequency < 0 || options->frequency > 255)
+                return reply_error(call->reply, "ERR Invalid FREQ value, must be >= 0 and <= 255");
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     return true;
 }
 
-static void refuse_checksum(struct call *call) {
-    reply_error(call->reply, "ERR DUMP payload version or checksum are wrong");
-}
 static void refuse_data(struct call *call, const struct source *source) {
     if (source->failed)
         log_verbose("Internal error in RDB reading offset %llu -> %s", (unsigned long long)source_offset(source),
@@ -75,10 +65,8 @@ static void refuse_data(struct call *call, const struct source *source) {
 static bool payload_read(struct call *call, struct db *scratch, struct slice key, struct slice payload) {
     struct source source;
     struct rdb_reader in;
-    if (!dump_open(payload, client_must_be_obeyed(call->client), &source)) {
-        refuse_checksum(call);
-        return false;
-    }
+    if (!dump_open(payload, client_must_be_obeyed(call->client), &source))
+        return reply_error(call->reply, "ERR DUMP payload version or checksum are wrong");
     rdb_reader_init(&in, &source);
     struct entry *entry = rdb_read_value(&in, scratch, key);
     rdb_reader_free(&in);
@@ -147,46 +135,25 @@ static void restore_run(struct call *call) {
     "key:key ttl:integer serialized-value:string [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME seconds:integer@5.0.0] "     \
     "[FREQ frequency:integer@5.0.0]"
 const struct command_spec dump_commands[] = {
-    {.name = "dump",
-     .run = dump_run,
-     .arity = 2,
-     .flags = CMD_READONLY,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "2.6.0",
+    {COMMAND("dump", dump_run, 2, CMD_READONLY, ON_KEYS, "2.6.0"),
      .complexity =
          "O(1) for the key and O(N*M) for the value, where N is the number of its parts and M their mean size",
-     .summary = "Returns a serialized value for RESTORE.",
-     .syntax = "key:key",
-     .tips = WORDS("nondeterministic_output"),
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "restore",
-     .run = restore_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
-     .group = GROUP_GENERIC,
-     .since = "2.6.0",
-     .complexity = RESTORE_COMPLEXITY,
-     .summary = "Creates a key from a value that DUMP serialized.",
-     .syntax = RESTORE_SYNTAX,
+     .summary = "Returns a serialized value for RESTORE.", .syntax = "key:key",
+     .tips = WORDS("nondeterministic_output"), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {COMMAND("restore", restore_run, -4, CMD_WRITE | CMD_DENYOOM, .group = GROUP_GENERIC, "2.6.0"),
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS, .complexity = RESTORE_COMPLEXITY,
+     .summary = "Creates a key from a value that DUMP serialized.", .syntax = RESTORE_SYNTAX,
      .history = WORDS("3.0.0", "`REPLACE`.", "5.0.0", "`ABSTTL`.", "5.0.0", "`IDLETIME` and `FREQ`."),
      .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
-    {.name = "restore-asking",
-     .run = restore_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_ASKING | CMD_SYSCMD,
-     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
-     .group = GROUP_SERVER,
-     .since = "3.0.0",
-     .complexity = RESTORE_COMPLEXITY,
-     .summary = "RESTORE as the nodes of a cluster send it to each other.",
-     .syntax = RESTORE_SYNTAX,
+    {COMMAND("restore-asking", restore_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_ASKING | CMD_SYSCMD,
+             .group = GROUP_SERVER, "3.0.0"),
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS, .complexity = RESTORE_COMPLEXITY,
+     .summary = "RESTORE as the nodes of a cluster send it to each other.", .syntax = RESTORE_SYNTAX,
      .history = WORDS("3.0.0", "`REPLACE`.", "5.0.0", "`ABSTTL`.", "5.0.0", "`IDLETIME` and `FREQ`."),
      .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
     {.name = NULL},
 };
 const struct config_option dump_options[] = {
-    {.name = "rdbcompression", .type = CONFIG_BOOL, .value = &rdb_settings.compression, .initial = "yes"},
+    {OPTION("rdbcompression", CONFIG_BOOL, &rdb_settings.compression, "yes")},
     {.name = NULL},
 };

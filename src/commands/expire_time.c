@@ -37,24 +37,20 @@ int64_t expire_time_shown(int64_t at, bool seconds, bool relative) {
     return seconds ? at / 1000 + (at % 1000 >= 500) : at;
 }
 
-void reply_invalid_expire(struct call *call) {
-    reply_error_format(call->reply, "ERR invalid expire time in '%s' command", call->command->full_name);
+bool reply_invalid_expire(struct call *call) {
+    return reply_error_format(call->reply, "ERR invalid expire time in '%s' command", call->command->full_name);
 }
 
 static bool option_time(struct call *call, const struct expire_option *option, int64_t least, int64_t *at) {
     *at = -1;
     if (!(option->kind & EXPIRE_TIMES)) return true;
     int64_t value;
-    if (!parse_int64(call->argv[option->index], &value)) {
-        reply_not_integer(call->reply);
-        return false;
-    }
+    if (!argument_integer(call, option->index, &value)) return false;
     if (value >= least &&
         expire_time_make(value, option->kind & (EXPIRE_EX | EXPIRE_EXAT), option->kind & (EXPIRE_EX | EXPIRE_PX), at)) {
         return true;
     }
-    reply_invalid_expire(call);
-    return false;
+    return reply_invalid_expire(call);
 }
 
 bool expire_option_time(struct call *call, const struct expire_option *option, int64_t *at) {
@@ -92,20 +88,14 @@ bool expire_conditions_read(struct call *call, int first, int end, unsigned *rea
         struct slice word = call->argv[i];
         int c = 0;
         while (c < EXPIRE_CONDITIONS && !slice_is(word, conditions[c].name)) c++;
-        if (c == EXPIRE_CONDITIONS) {
-            reply_error_format(call->reply, "ERR Unsupported option %.*s", shown_len(word), word.data);
-            return false;
-        }
+        if (c == EXPIRE_CONDITIONS)
+            return reply_error_format(call->reply, "ERR Unsupported option %.*s", shown_len(word), word.data);
         *read |= conditions[c].condition;
     }
-    if ((*read & CONDITION_NX) && (*read & ~(unsigned)CONDITION_NX)) {
-        reply_error(call->reply, "ERR NX and XX, GT or LT options at the same time are not compatible");
-        return false;
-    }
-    if ((*read & CONDITION_GT) && (*read & CONDITION_LT)) {
-        reply_error(call->reply, "ERR GT and LT options at the same time are not compatible");
-        return false;
-    }
+    if ((*read & CONDITION_NX) && (*read & ~(unsigned)CONDITION_NX))
+        return reply_error(call->reply, "ERR NX and XX, GT or LT options at the same time are not compatible");
+    if ((*read & CONDITION_GT) && (*read & CONDITION_LT))
+        return reply_error(call->reply, "ERR GT and LT options at the same time are not compatible");
     return true;
 }
 

@@ -39,7 +39,7 @@ bool expire_conditions_met(unsigned wanted, int64_t now_at, int64_t at); /* no e
 /* Converts a relative or absolute time in seconds or ms to ms since the epoch. False: overflow. */
 bool expire_time_make(int64_t value, bool seconds, bool relative, int64_t *at);
 int64_t expire_time_shown(int64_t at, bool seconds, bool relative); /* the inverse */
-void reply_invalid_expire(struct call *call);
+bool reply_invalid_expire(struct call *call);
 /* True: a key with this expiry is deleted immediately. Always false on a replica and while loading, where only the
  * primary's commands delete keys. */
 bool expire_time_is_past(const struct call *call, int64_t at);

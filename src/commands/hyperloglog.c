@@ -3,9 +3,9 @@
 #include "lib/structures/hyperloglog.h"
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
+#include "server/command/spec.h"
 #include <stdio.h>
 
 static int64_t sparse_max;
@@ -17,8 +17,7 @@ static bool hll_of(struct call *call, struct entry *entry, struct slice *bytes) 
     if (!type_ok(call, entry, TYPE_STRING)) return false;
     *bytes = entry_string(entry, text);
     if (hll_is_valid(*bytes)) return true;
-    reply_error(call->reply, "WRONGTYPE Key is not a valid HyperLogLog string value.");
-    return false;
+    return reply_error(call->reply, "WRONGTYPE Key is not a valid HyperLogLog string value.");
 }
 
 static struct entry *create(struct call *call, struct slice key) {
@@ -150,8 +149,7 @@ static bool merge_arguments(struct call *call, int first, uint8_t *registers, bo
         if (!hll_of(call, entry, &bytes)) return false;
         *dense |= hll_is_dense(bytes);
         if (hll_merge(bytes, registers)) continue;
-        reply_error(call->reply, CORRUPT);
-        return false;
+        return reply_error(call->reply, CORRUPT);
     }
     return true;
 }
@@ -213,8 +211,7 @@ static void decode(struct call *call, struct slice bytes) {
         reply_error(call->reply, "ERR HLL encoding is not sparse");
         return;
     }
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     hll_runs(bytes, decode_run, &text);
     struct slice shown = memory_output_slice(&text);
     if (shown.len) shown.len--;
@@ -331,61 +328,29 @@ static void pfselftest_run(struct call *call) {
 }
 
 const struct config_option hyperloglog_options[] = {
-    {.name = "hll-sparse-max-bytes",
-     .type = CONFIG_MEMORY,
-     .value = &sparse_max,
-     .initial = "3000",
-     .min = 0,
-     .max = INT64_MAX},
+    {OPTION("hll-sparse-max-bytes", CONFIG_MEMORY, &sparse_max, "3000"), .min = 0, .max = INT64_MAX},
     {.name = NULL},
 };
 
-#define HLL .categories = CAT_HYPERLOGLOG, .group = GROUP_HYPERLOGLOG, .since = "2.8.9"
 const struct command_spec hyperloglog_commands[] = {
-    {.name = "pfadd",
-     .run = pfadd_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     HLL,
+    {COMMAND("pfadd", pfadd_run, -2, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_HYPERLOGLOGS, "2.8.9"),
      .complexity = "O(1) for each element",
      .summary = "Adds elements to a HyperLogLog, which is created if it does not exist.",
-     .syntax = "key:key [element:string]...",
-     .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
-    {.name = "pfcount",
-     .run = pfcount_run,
-     .arity = -2,
-     .flags = CMD_READONLY | CMD_MAY_REPLICATE,
-     HLL,
+     .syntax = "key:key [element:string]...", .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
+    {COMMAND("pfcount", pfcount_run, -2, CMD_READONLY | CMD_MAY_REPLICATE, ON_HYPERLOGLOGS, "2.8.9"),
      .complexity =
          "O(1) for one key whose count is known, else O(N), where N is the number of keys, with a large constant",
-     .summary = "Estimates the number of distinct elements added to HyperLogLogs.",
-     .syntax = "key:key...",
+     .summary = "Estimates the number of distinct elements added to HyperLogLogs.", .syntax = "key:key...",
      .keys = {KEY_RANGE(1, -1, 1, KEY_RW | KEY_ACCESS)},
      .keys[0].notes = "RW because it may change the internal representation of the key, and propagate to replicas"},
-    {.name = "pfmerge",
-     .run = pfmerge_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     HLL,
+    {COMMAND("pfmerge", pfmerge_run, -2, CMD_WRITE | CMD_DENYOOM, ON_HYPERLOGLOGS, "2.8.9"),
      .complexity = "O(N), where N is the number of keys, with a large constant",
-     .summary = "Merges HyperLogLogs into one.",
-     .syntax = "destkey:key [sourcekey:key(#1)]...",
+     .summary = "Merges HyperLogLogs into one.", .syntax = "destkey:key [sourcekey:key(#1)]...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_INSERT), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "pfdebug",
-     .run = pfdebug_run,
-     .arity = 3,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_ADMIN | CMD_SYSCMD,
-     HLL,
-     .complexity = "N/A",
-     .summary = "Shows the internals of a HyperLogLog, for developers.",
-     .syntax = "subcommand:string key:key",
-     .keys = {KEY_RANGE(2, 0, 1, KEY_RW | KEY_ACCESS)}},
-    {.name = "pfselftest",
-     .run = pfselftest_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_SYSCMD,
-     HLL,
-     .complexity = "N/A",
-     .summary = "Tests the server's HyperLogLogs, for developers."},
+    {COMMAND("pfdebug", pfdebug_run, 3, CMD_WRITE | CMD_DENYOOM | CMD_ADMIN | CMD_SYSCMD, ON_HYPERLOGLOGS, "2.8.9"),
+     .complexity = "N/A", .summary = "Shows the internals of a HyperLogLog, for developers.",
+     .syntax = "subcommand:string key:key", .keys = {KEY_RANGE(2, 0, 1, KEY_RW | KEY_ACCESS)}},
+    {COMMAND("pfselftest", pfselftest_run, 1, CMD_NO_DATA | CMD_ADMIN | CMD_SYSCMD, ON_HYPERLOGLOGS, "2.8.9"),
+     .complexity = "N/A", .summary = "Tests the server's HyperLogLogs, for developers."},
     {.name = NULL},
 };

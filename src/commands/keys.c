@@ -1,9 +1,10 @@
 /* keys.c: type-independent commands on keys: deletion, existence, renaming, copying, moving. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include "server/server.h"
+#include "store/extension.h"
 #include "store/hash.h"
 #include <limits.h>
 
@@ -53,7 +54,7 @@ static void touch_run(struct call *call) {
 
 static void type_run(struct call *call) {
     struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_NOTOUCH);
-    reply_status(call->reply, entry ? value_type_name(entry_type(entry)) : "none");
+    reply_status(call->reply, entry ? entry_type_name(entry) : "none");
 }
 
 static void rename_key(struct call *call, bool only_new) {
@@ -166,8 +167,12 @@ static void copy_run(struct call *call) {
         reply_integer(call->reply, 0);
         return;
     }
-    if (there) db_delete(to_db, to, store_settings.lazy_server_del);
     struct entry *copy = db_copy(call->db, entry, to_db, to);
+    if (!copy) {
+        bool copies = extension_of(entry)->type->methods->copy != NULL;
+        reply_error(call->reply, copies ? "ERR module key failed to copy" : "ERR not supported for this module key");
+        return;
+    }
     struct copying copying = {call, to_db};
     if (entry_type(copy) == TYPE_HASH) hash_drop_all_expired(to_db, copy, fields_left_out, &copying);
     notify(to_db, NOTIFY_NEW, "new", to);
@@ -181,109 +186,36 @@ static void copy_run(struct call *call) {
 #define MANY_SUM      WORDS("request_policy:multi_shard", "response_policy:agg_sum")
 
 const struct command_spec key_commands[] = {
-    {.name = "del",
-     .run = del_run,
-     .arity = -2,
-     .flags = CMD_WRITE,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "1.0.0",
+    {COMMAND("del", del_run, -2, CMD_WRITE, ON_KEYS, "1.0.0"),
      .complexity = "O(N) where N is the number of keys deleted. For a key that holds no string add O(M) where M is the "
                    "number of elements in it.",
-     .summary = "Deletes keys.",
-     .syntax = "key:key...",
-     .tips = MANY_SUM,
-     .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
-    {.name = "unlink",
-     .run = unlink_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_FAST,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "4.0.0",
+     .summary = "Deletes keys.", .syntax = "key:key...", .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
+    {COMMAND("unlink", unlink_run, -2, CMD_WRITE | CMD_FAST, ON_KEYS, "4.0.0"),
      .complexity = "O(1) for each key, whatever is in it. Then, in another thread, O(N) where N is how many "
                    "allocations the deleted values were made of.",
-     .summary = "Deletes keys; memory of large values is freed in the background.",
-     .syntax = "key:key...",
-     .tips = MANY_SUM,
-     .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
-    {.name = "exists",
-     .run = exists_run,
-     .arity = -2,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "1.0.0",
-     .complexity = "O(N) where N is the number of keys requested.",
-     .summary = "Returns how many of the keys exist.",
-     .syntax = "key:key...",
-     .history = WORDS("3.0.3", "Takes several `key` arguments."),
-     .tips = MANY_SUM,
+     .summary = "Deletes keys; memory of large values is freed in the background.", .syntax = "key:key...",
+     .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
+    {COMMAND("exists", exists_run, -2, CMD_READONLY | CMD_FAST, ON_KEYS, "1.0.0"),
+     .complexity = "O(N) where N is the number of keys requested.", .summary = "Returns how many of the keys exist.",
+     .syntax = "key:key...", .history = WORDS("3.0.3", "Takes several `key` arguments."), .tips = MANY_SUM,
      .keys = ALL_KEYS(KEY_RO)},
-    {.name = "touch",
-     .run = touch_run,
-     .arity = -2,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "3.2.1",
+    {COMMAND("touch", touch_run, -2, CMD_READONLY | CMD_FAST, ON_KEYS, "3.2.1"),
      .complexity = "O(N) where N is the number of keys touched.",
-     .summary = "Updates the access times of keys and returns how many of them exist.",
-     .syntax = "key:key...",
-     .tips = MANY_SUM,
-     .keys = ALL_KEYS(KEY_RO)},
-    {.name = "type",
-     .run = type_run,
-     .arity = 2,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the type of the value of a key.",
-     .syntax = "key:key",
-     .keys = FIRST_KEY(KEY_RO)},
-    {.name = "rename",
-     .run = rename_run,
-     .arity = 3,
-     .flags = CMD_WRITE,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Renames a key; replaces a key that has the new name.",
-     .syntax = "key:key newkey:key(#1)",
+     .summary = "Updates the access times of keys and returns how many of them exist.", .syntax = "key:key...",
+     .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RO)},
+    {COMMAND("type", type_run, 2, CMD_READONLY | CMD_FAST, ON_KEYS, "1.0.0"), .complexity = "O(1)",
+     .summary = "Returns the type of the value of a key.", .syntax = "key:key", .keys = FIRST_KEY(KEY_RO)},
+    {COMMAND("rename", rename_run, 3, CMD_WRITE, ON_KEYS, "1.0.0"), .complexity = "O(1)",
+     .summary = "Renames a key; replaces a key that has the new name.", .syntax = "key:key newkey:key(#1)",
      .keys = {FROM_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE), TO_KEY(KEY_OW | KEY_UPDATE)}},
-    {.name = "renamenx",
-     .run = renamenx_run,
-     .arity = 3,
-     .flags = CMD_WRITE | CMD_FAST,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Renames a key, unless a key with the new name exists.",
-     .syntax = "key:key newkey:key(#1)",
+    {COMMAND("renamenx", renamenx_run, 3, CMD_WRITE | CMD_FAST, ON_KEYS, "1.0.0"), .complexity = "O(1)",
+     .summary = "Renames a key, unless a key with the new name exists.", .syntax = "key:key newkey:key(#1)",
      .history = WORDS("3.2.0", "Equal names are no error any more."),
      .keys = {FROM_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE), TO_KEY(KEY_OW | KEY_INSERT)}},
-    {.name = "move",
-     .run = move_run,
-     .arity = 3,
-     .flags = CMD_WRITE | CMD_FAST,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Moves a key to another database, unless it exists there.",
-     .syntax = "key:key db:integer",
+    {COMMAND("move", move_run, 3, CMD_WRITE | CMD_FAST, ON_KEYS, "1.0.0"), .complexity = "O(1)",
+     .summary = "Moves a key to another database, unless it exists there.", .syntax = "key:key db:integer",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "copy",
-     .run = copy_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "6.2.0",
+    {COMMAND("copy", copy_run, -3, CMD_WRITE | CMD_DENYOOM, ON_KEYS, "6.2.0"),
      .complexity = "O(N) at worst, where N is the number of elements in the value. O(1) for strings.",
      .summary = "Copies the value of a key, and its expiration time, to another key.",
      .syntax = "source:key destination:key(#1) [DB destination-db:integer] [REPLACE]",

@@ -24,16 +24,13 @@ enum { LARGE_STRING = 1024 * 1024 };
 /* A quarter more, because the allocator rounds up and a string grows with spare capacity. */
 bool string_memory_ok(struct call *call, uint64_t len) {
     if (len < LARGE_STRING || mem_is_available(len + len / 4)) return true;
-    reply_no_memory(call->reply);
-    return false;
+    return reply_no_memory(call->reply);
 }
 
 bool string_size_ok(struct call *call, uint64_t len, uint64_t more) {
     uint64_t total = len + more;
-    if ((total > string_size_max() || total < len) && !client_must_be_obeyed(call->client)) {
-        reply_error(call->reply, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
-        return false;
-    }
+    if ((total > string_size_max() || total < len) && !client_must_be_obeyed(call->client))
+        return reply_error(call->reply, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     return string_memory_ok(call, total);
 }
 

@@ -15,7 +15,6 @@
  * call is retried once with a new connection. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "formats/rdb.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/clock.h"
@@ -25,7 +24,9 @@
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
 #include "server/clients/reply_barrier.h"
+#include "server/command/command.h"
 #include "server/command/dispatch.h"
+#include "server/command/spec.h"
 #include "server/config/tls_options.h"
 #include "server/role.h"
 #include "server/server.h"
@@ -38,7 +39,7 @@ enum { PIECE = 256 * 1024, MAY_SHOW_CHECK_MS = 100, RETRY_US = 10 * 1000 }; /* w
 #define CANNOT_WRITE   "IOERR error or timeout writing to target instance"
 #define CANNOT_READ    "IOERR error or timeout reading to target instance"
 
-struct target {
+struct migrate_target {
     struct list_link link;
     struct connection *conn;
     char *host;
@@ -77,10 +78,11 @@ struct migration {
 
 /* --- Connections --- */
 
-static void on_event(struct connection *conn) {}
-static const struct connection_events events = {.connected = on_event, .readable = on_event, .closed = on_event};
+static void migrate_on_event(struct connection *conn) {}
+static const struct connection_events events = {
+    .connected = migrate_on_event, .readable = migrate_on_event, .closed = migrate_on_event};
 
-static void target_close(struct target *target) {
+static void target_close(struct migrate_target *target) {
     list_remove(&targets, &target->link);
     stats_migrate_connections = targets.len;
     conn_close(target->conn);
@@ -91,16 +93,13 @@ static void target_close(struct target *target) {
 
 static uint64_t close_unused(struct event_timer *self) {
     uint64_t now = clock_mono();
-    list_each(&targets, link) {
-        struct target *target = container_of(link, struct target, link);
+    list_each_entry(&targets, struct migrate_target, link, target)
         if (now - target->used_us >= KEPT_US) target_close(target);
-    }
     return targets.len ? KEEP_ALIVE_CHECK_US : 0;
 }
 
-static struct target *target_find(const struct migration *m) {
-    list_each(&targets, link) {
-        struct target *target = container_of(link, struct target, link);
+static struct migrate_target *target_find(const struct migration *m) {
+    list_each_entry(&targets, struct migrate_target, link, target) {
         if (target->port == m->port && strcmp(target->host, m->host) == 0 && target->tls == tls_for_cluster())
             return target;
     }
@@ -108,10 +107,10 @@ static struct target *target_find(const struct migration *m) {
 }
 
 /* NULL: replied with an error. */
-static struct target *target_connect(const struct migration *m) {
+static struct migrate_target *target_connect(const struct migration *m) {
     const struct transport *transport = transport_find(tls_for_cluster() ? "tls" : "tcp");
     if (!loop) loop = event_loop_new();
-    if (targets.len >= KEPT_MAX) target_close(container_of(list_first(&targets), struct target, link));
+    if (targets.len >= KEPT_MAX) target_close(container_of(list_first(&targets), struct migrate_target, link));
     struct connection *conn = conn_connect(transport, loop,
                                            &(struct connect_options){.host = m->host,
                                                                      .source_host = outgoing_source(),
@@ -127,12 +126,12 @@ static struct target *target_connect(const struct migration *m) {
         event_loop_turn(loop, 0);
         return NULL;
     }
-    struct target *target = mem_alloc(sizeof *target);
-    *target = (struct target){.conn = conn,
-                              .host = mem_strndup(m->host, strlen(m->host)),
-                              .port = m->port,
-                              .tls = tls_for_cluster(),
-                              .db = -1};
+    struct migrate_target *target = mem_alloc(sizeof *target);
+    *target = (struct migrate_target){.conn = conn,
+                                      .host = mem_strndup(m->host, strlen(m->host)),
+                                      .port = m->port,
+                                      .tls = tls_for_cluster(),
+                                      .db = -1};
     list_append(&targets, &target->link);
     stats_migrate_connections = targets.len;
     if (!timer.heap_index) event_timer_set(server.loop, &timer, KEEP_ALIVE_CHECK_US, close_unused);
@@ -165,13 +164,12 @@ static int64_t time_left_ms(const struct entry *entry) {
 
 static void write_requests(struct migration *m) {
     char text[NUMBER_TEXT_MAX];
-    struct memory_output payload;
-    memory_output_init(&payload);
+    struct memory_output payload = MEMORY_OUTPUT_INIT;
     for (int i = 0; i < m->found; i++) {
         struct slice key = m->call->argv[m->keys[i]];
         const struct entry *entry = db_find(m->call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
         memory_output_clear(&payload);
-        dump_write(&payload.out, entry);
+        dump_write(&payload.out, entry, db_id(m->call->db));
         struct slice argv[] = {server.cluster_enabled ? SLICE("RESTORE-ASKING") : SLICE("RESTORE"),
                                key,
                                {text, format_int64(text, time_left_ms(entry))},
@@ -253,7 +251,7 @@ static int send_guarded(struct connection *conn, struct slice requests, int64_t 
 /* --- The replies --- */
 
 /* 0, or a negative errno. */
-static int read_reply(const struct migration *m, struct target *target, struct reply_reader *reader) {
+static int read_reply(const struct migration *m, struct migrate_target *target, struct reply_reader *reader) {
     uint64_t end = clock_monotonic_us() + (uint64_t)m->timeout_ms * 1000;
     for (;;) {
         size_t used;
@@ -268,13 +266,9 @@ static int read_reply(const struct migration *m, struct target *target, struct r
     }
 }
 
-static void reply_target_error(struct reply *reply, struct slice text) {
-    reply_error_format(reply, "ERR Target instance replied with error: %.*s", shown_len(text), text.data);
-}
-
 /* Reads all replies; `others`: those before the keys'. Returns 0 or a negative errno. *refused: the target replied with
  * an error, which was sent to the client. */
-static int read_replies(struct migration *m, struct target *target, int others, bool *refused, bool *any) {
+static int read_replies(struct migration *m, struct migrate_target *target, int others, bool *refused, bool *any) {
     struct reply_reader reader;
     int error = 0;
     reply_reader_init(&reader);
@@ -283,7 +277,10 @@ static int read_replies(struct migration *m, struct target *target, int others, 
         if (error) break;
         *any = true;
         if (reader.value.type == RESP_ERROR) {
-            if (!*refused) reply_target_error(m->call->reply, reader.value.text);
+            struct slice text = reader.value.text;
+            if (!*refused)
+                reply_error_format(m->call->reply, "ERR Target instance replied with error: %.*s", shown_len(text),
+                                   text.data);
             *refused = true;
             if (i < others) break; /* without AUTH or SELECT the keys may be anywhere: nothing is deleted */
         } else if (i >= others) {
@@ -318,7 +315,7 @@ static void delete_moved(struct migration *m) {
 
 /* One attempt. False: a cached connection was closed before anything was read from it. */
 static bool attempt(struct migration *m, bool may_retry) {
-    struct target *target = target_find(m);
+    struct migrate_target *target = target_find(m);
     bool kept = target != NULL, refused = false, any = false;
     if (!target && !(target = target_connect(m))) return true;
     target->used_us = clock_mono();
@@ -368,17 +365,15 @@ static bool options_read(struct migration *m) {
             call_redact(call, m->user = ++i);
             call_redact(call, m->password = ++i);
         } else if (slice_is(call->argv[i], "keys")) {
-            if (call->argv[3].len) {
-                reply_error(call->reply, "ERR When using MIGRATE KEYS option, the key argument must be set to the "
-                                         "empty string");
-                return false;
-            }
+            if (call->argv[3].len)
+                return reply_error(call->reply,
+                                   "ERR When using MIGRATE KEYS option, the key argument must be set to the "
+                                   "empty string");
             m->first_key = i + 1;
             m->key_count = more;
             break;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     if (!argument_int64(call, 5, &m->timeout_ms) || !argument_int64(call, 4, &m->db)) return false;
@@ -457,13 +452,8 @@ static int find_keys(const struct command *command, int argc, const struct slice
 }
 
 const struct command_spec migrate_commands[] = {
-    {.name = "migrate",
-     .run = migrate_run,
-     .arity = -6,
-     .flags = CMD_WRITE,
+    {COMMAND("migrate", migrate_run, -6, CMD_WRITE, .group = GROUP_GENERIC, "2.6.0"),
      .categories = CAT_KEYSPACE | CAT_DANGEROUS,
-     .group = GROUP_GENERIC,
-     .since = "2.6.0",
      .complexity = "Of DUMP and DEL here and of RESTORE on the target, for each key; O(N) for the bytes that are sent.",
      .summary = "Moves keys to another server.",
      .syntax = "host:string port:integer key-selector(key:key|empty-string=\"\") destination-db:integer "
@@ -471,8 +461,7 @@ const struct command_spec migrate_commands[] = {
                "auth:string\"password\"@4.0.7|AUTH2 auth2{username:string password:string}@6.0.0)] [KEYS "
                "keys:key(#1)\"key\"@3.0.6...]",
      .history = WORDS("3.0.0", "`COPY` and `REPLACE`.", "3.0.6", "`KEYS`.", "4.0.7", "`AUTH`.", "6.0.0", "`AUTH2`."),
-     .tips = WORDS("nondeterministic_output"),
-     .find_keys = find_keys,
+     .tips = WORDS("nondeterministic_output"), .find_keys = find_keys,
      .keys = {KEY_RANGE(3, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE),
               {.flags = KEY_RW | KEY_ACCESS | KEY_DELETE | KEY_INCOMPLETE,
                .begin = BEGIN_KEYWORD,

@@ -26,22 +26,14 @@ static bool count_read(struct call *call, int index, int64_t *count) {
 /* Reads the arguments from `index` on. False: replied with an error. */
 static bool multi_pop_read(struct call *call, int index, const struct multi_pop_kind *kind, struct multi_pop *pop) {
     int64_t keys;
-    if (!parse_int64(call->argv[index], &keys) || keys < 1) {
-        reply_error(call->reply, "ERR numkeys should be greater than 0");
-        return false;
-    }
-    if (keys > call->argc - index - 2) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
+    if (!parse_int64(call->argv[index], &keys) || keys < 1)
+        return reply_error(call->reply, "ERR numkeys should be greater than 0");
+    if (keys > call->argc - index - 2) return reply_syntax_error(call->reply);
     int at = index + 1 + (int)keys;
     pop->first_key = index + 1;
     pop->key_count = (int)keys;
     pop->end = slice_is(call->argv[at], kind->ends[1]);
-    if (!pop->end && !slice_is(call->argv[at], kind->ends[0])) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
+    if (!pop->end && !slice_is(call->argv[at], kind->ends[0])) return reply_syntax_error(call->reply);
     return count_read(call, at + 1, &pop->count);
 }
 

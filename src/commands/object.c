@@ -2,8 +2,8 @@
  * it counts a hit or a miss. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
 
 /* NULL: no such key; replied. */
 static struct entry *find_object(struct call *call) {
@@ -46,23 +46,6 @@ static void refcount_run(struct call *call) {
     if (find_object(call)) reply_integer(call->reply, 1);
 }
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "ENCODING <key>",
-        "    Name the representation in which the value of <key> is kept.",
-        "FREQ <key>",
-        "    Tell how often <key> is used: a counter that grows with the logarithm of",
-        "    its accesses and decays with time. Needs an LFU maxmemory-policy.",
-        "IDLETIME <key>",
-        "    Tell for about how many seconds <key> has not been used. Not with an LFU",
-        "    maxmemory-policy.",
-        "REFCOUNT <key>",
-        "    Tell how many references there are to the value of <key>.",
-        NULL,
-    };
-    reply_help(call->reply, "OBJECT", lines);
-}
-
 #define OBJECT_SUBCOMMAND(word, function, version, text)                                                               \
     {                                                                                                                  \
         .name = (word), .run = (function), .arity = 3, .flags = CMD_READONLY, .categories = CAT_KEYSPACE,              \
@@ -77,17 +60,17 @@ static const struct command_spec object_subcommands[] = {
     OBJECT_SUBCOMMAND("freq", freq_run, "4.0.0", "Returns the logarithmic access counter of a key."),
     OBJECT_SUBCOMMAND("idletime", idletime_run, "2.2.3", "Returns the seconds since the last access to a key."),
     OBJECT_SUBCOMMAND("refcount", refcount_run, "2.2.3", "Returns the reference count of a value."),
-    {HELP_ROW(help_run), .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "6.2.0"},
+    {HELP_ROW(help_handler, "ENCODING <key>", "    Name the representation in which the value of <key> is kept.",
+              "FREQ <key>", "    Tell how often <key> is used: a counter that grows with the logarithm of",
+              "    its accesses and decays with time. Needs an LFU maxmemory-policy.", "IDLETIME <key>",
+              "    Tell for about how many seconds <key> has not been used. Not with an LFU", "    maxmemory-policy.",
+              "REFCOUNT <key>", "    Tell how many references there are to the value of <key>."),
+     .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "6.2.0"},
     {.name = NULL},
 };
 
 const struct command_spec object_commands[] = {
-    {.name = "object",
-     .arity = -2,
-     .group = GROUP_GENERIC,
-     .since = "2.2.3",
-     .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about the representation of values.",
-     .subcommands = object_subcommands},
+    {COMMAND("object", NULL, -2, 0, .group = GROUP_GENERIC, "2.2.3"), .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about the representation of values.", .subcommands = object_subcommands},
     {.name = NULL},
 };

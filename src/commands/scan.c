@@ -2,10 +2,11 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/scan.h"
-#include "commands/spec.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/memory.h"
 #include "lib/text/glob.h"
+#include "server/command/spec.h"
+#include "store/extension.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -43,10 +44,7 @@ static void randomkey_run(struct call *call) {
 /* The table must not change during the scan, so expired keys are collected and deleted afterwards, unless this server
  * keeps them: a replica waits for its primary's DEL. */
 static void scan_remember_expired(struct scan *scan, struct slice key) {
-    if (scan->expired_count == scan->expired_capacity) {
-        scan->expired_capacity = scan->expired_capacity ? scan->expired_capacity * 2 : 16;
-        scan->expired = mem_realloc(scan->expired, scan->expired_capacity * sizeof *scan->expired);
-    }
+    mem_grow(scan->expired, scan->expired_count, scan->expired_capacity, 16);
     scan->expired[scan->expired_count++] = (struct slice){mem_strndup(key.data, key.len), key.len};
 }
 
@@ -56,6 +54,7 @@ static void scan_seen(void *context, struct entry *entry) {
     struct slice key = entry_key(entry);
     if (scan->match && !glob_match(scan->pattern, key, false)) return;
     if (scan->type != -1 && (int)entry_type(entry) != scan->type) return;
+    if (scan->extension && extension_of(entry)->type != scan->extension) return;
     if (entry_is_expired(entry)) {
         scan_remember_expired(scan, key);
         return;
@@ -81,12 +80,13 @@ bool scan_cursor_parse(struct slice text, uint64_t *cursor) {
     return errno == 0 && end == copy + text.len;
 }
 
-static bool scan_type_read(struct call *call, struct slice name, int *type) {
-    for (*type = 0; *type < VALUE_TYPES; ++*type) {
-        if (slice_is(name, value_type_name((enum value_type) * type))) return true;
+static bool scan_type_read(struct call *call, struct slice name, struct scan *scan) {
+    scan->extension = NULL;
+    for (scan->type = 0; scan->type < TYPE_EXTENSION; ++scan->type) {
+        if (slice_is(name, value_type_name((enum value_type)scan->type))) return true;
     }
-    reply_error_format(call->reply, "ERR unknown type name '%.*s'", shown_len(name), name.data);
-    return false;
+    if ((scan->extension = extension_find_name(name, true))) return true;
+    return reply_error_format(call->reply, "ERR unknown type name '%.*s'", shown_len(name), name.data);
 }
 
 static bool scan_slot_read(struct call *call, struct scan *scan, struct slice text) {
@@ -108,26 +108,20 @@ bool scan_options_read(struct call *call, struct scan *scan, bool slot_allowed) 
         struct slice word = call->argv[i];
         if (i + 1 < call->argc && slice_is(word, "count")) {
             if (!argument_int64(call, i + 1, &scan->count)) return false;
-            if (scan->count < 1) {
-                reply_syntax_error(call->reply);
-                return false;
-            }
+            if (scan->count < 1) return reply_syntax_error(call->reply);
         } else if (slot_allowed && i + 1 < call->argc && slice_is(word, "slot")) {
             if (!scan_slot_read(call, scan, call->argv[i + 1])) return false;
         } else if (i + 1 < call->argc && slice_is(word, "match")) {
             scan->pattern = call->argv[i + 1];
             scan->match = !slice_equal(scan->pattern, SLICE("*"));
         } else if (i + 1 < call->argc && slice_is(word, "type")) {
-            if (!scan_type_read(call, call->argv[i + 1], &scan->type)) return false;
+            if (!scan_type_read(call, call->argv[i + 1], scan)) return false;
         } else if (slice_is(word, "novalues")) {
-            reply_error(call->reply, "ERR NOVALUES option can only be used in HSCAN");
-            return false;
+            return reply_error(call->reply, "ERR NOVALUES option can only be used in HSCAN");
         } else if (slice_is(word, "noscores")) {
-            reply_error(call->reply, "ERR NOSCORES option can only be used in ZSCAN");
-            return false;
+            return reply_error(call->reply, "ERR NOSCORES option can only be used in ZSCAN");
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     return true;
@@ -178,35 +172,15 @@ static void scan_run(struct call *call) {
 }
 
 const struct command_spec scan_commands[] = {
-    {.name = "keys",
-     .run = keys_run,
-     .arity = 2,
-     .flags = CMD_READONLY,
+    {COMMAND("keys", keys_run, 2, CMD_READONLY, .group = GROUP_GENERIC, "1.0.0"),
      .categories = CAT_KEYSPACE | CAT_DANGEROUS,
-     .group = GROUP_GENERIC,
-     .since = "1.0.0",
      .complexity = "O(N) where N is the number of keys in the database, if names and pattern are of limited length.",
-     .summary = "Returns the names of all keys that match a pattern.",
-     .syntax = "pattern:pattern",
+     .summary = "Returns the names of all keys that match a pattern.", .syntax = "pattern:pattern",
      .tips = WORDS("request_policy:all_shards", "nondeterministic_output_order")},
-    {.name = "randomkey",
-     .run = randomkey_run,
-     .arity = 1,
-     .flags = CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns a random key.",
-     .syntax = "",
+    {COMMAND("randomkey", randomkey_run, 1, CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS, ON_KEYS, "1.0.0"),
+     .complexity = "O(1)", .summary = "Returns a random key.", .syntax = "",
      .tips = WORDS("request_policy:all_shards", "response_policy:special", "nondeterministic_output")},
-    {.name = "scan",
-     .run = scan_run,
-     .arity = -2,
-     .flags = CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "2.8.0",
+    {COMMAND("scan", scan_run, -2, CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS, ON_KEYS, "2.8.0"),
      .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 "
                    "again. N is the number of keys.",
      .summary = "Iterates over the names of the keys, a few with each call.",

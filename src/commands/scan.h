@@ -13,9 +13,10 @@ bool scan_cursor_parse(struct slice text, uint64_t *cursor);
 struct scan {
     struct slice pattern;
     bool match;
-    int type;      /* -1: any */
-    int slot;      /* SLOT; -1: not given */
-    int64_t count; /* elements to visit */
+    int type;                               /* -1: any */
+    const struct extension_type *extension; /* of TYPE_EXTENSION */
+    int slot;                               /* SLOT; -1: not given */
+    int64_t count;                          /* elements to visit */
     /* private */
     struct reply *reply;
     struct memory_output memory;

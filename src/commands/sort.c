@@ -5,11 +5,11 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/scratch_db.h"
-#include "commands/spec.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/clients/user.h"
+#include "server/command/spec.h"
 #include "server/server.h"
 #include "store/hash.h"
 #include "store/list_type.h"
@@ -18,7 +18,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct element {
+struct sort_element {
     struct slice text;
     double weight;
     struct slice key; /* the sort key with ALPHA */
@@ -33,7 +33,7 @@ struct sort {
     bool missed_volatile;      /* a field was missing, perhaps because it has expired */
     bool has_ties;             /* the order of some elements is not determined */
     int get_count;
-    struct element *elements;
+    struct sort_element *elements;
     size_t len, capacity;
     struct text_block {
         struct text_block *next;
@@ -62,11 +62,8 @@ static struct slice keep_text(struct sort *sort, struct slice text) {
 /* --- The elements --- */
 
 static void add_element(struct sort *sort, struct slice text) {
-    if (sort->len == sort->capacity) {
-        sort->capacity = sort->capacity ? sort->capacity * 2 : 64;
-        sort->elements = mem_realloc(sort->elements, sort->capacity * sizeof *sort->elements);
-    }
-    sort->elements[sort->len++] = (struct element){.text = keep_text(sort, text)};
+    mem_grow(sort->elements, sort->len, sort->capacity, 64);
+    sort->elements[sort->len++] = (struct sort_element){.text = keep_text(sort, text)};
 }
 
 static void load_list(struct sort *sort, const struct entry *entry) {
@@ -152,7 +149,7 @@ static bool weight_read(struct slice text, double *weight) {
 static bool weigh(struct sort *sort) {
     bool good = true;
     for (size_t i = 0; i < sort->len; i++) {
-        struct element *element = &sort->elements[i];
+        struct sort_element *element = &sort->elements[i];
         struct slice key = element->text;
         bool has_key = !sort->by.data || pattern_value(sort, sort->by, element->text, &key);
         if (sort->alpha) {
@@ -167,7 +164,7 @@ static bool weigh(struct sort *sort) {
 }
 
 static int compare(const void *left, const void *right, void *context) {
-    const struct element *a = left, *b = right;
+    const struct sort_element *a = left, *b = right;
     struct sort *sort = context;
     int order;
     if (!sort->alpha) {
@@ -185,10 +182,6 @@ static int compare(const void *left, const void *right, void *context) {
 
 /* --- Arguments --- */
 
-static bool read_limit(struct call *call, int at, struct sort *sort) {
-    return argument_int64(call, at, &sort->offset) && argument_int64(call, at + 1, &sort->count);
-}
-
 /* In cluster mode a pattern selects keys in the slot of the sorted key, and none elsewhere. */
 static bool pattern_leaves_slot(const struct call *call, struct slice pattern) {
     return server.cluster_enabled && hash_slot_of_pattern(pattern) != (int)hash_slot(call->argv[1]);
@@ -205,7 +198,7 @@ static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
         } else if (slice_is(word, "alpha")) {
             sort->alpha = true;
         } else if (slice_is(word, "limit") && left >= 2) {
-            if (!read_limit(call, i + 1, sort)) return false;
+            if (!argument_int64(call, i + 1, &sort->offset) || !argument_int64(call, i + 2, &sort->count)) return false;
             i += 2;
         } else if (slice_is(word, "store") && left >= 1 && !read_only) {
             sort->store = &call->argv[++i];
@@ -215,28 +208,22 @@ static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
             if (!memchr(sort->by.data, '*', sort->by.len)) {
                 sort->unsorted = true;
             } else if (pattern_leaves_slot(call, sort->by)) {
-                reply_error(call->reply, "ERR BY option of SORT denied in Cluster mode when keys formed by the pattern "
-                                         "may be in different slots.");
-                return false;
+                return reply_error(call->reply,
+                                   "ERR BY option of SORT denied in Cluster mode when keys formed by the pattern "
+                                   "may be in different slots.");
             } else if (!user_reads_all_keys(call->client, call->command, call->argc, call->argv)) {
-                reply_error(call->reply, "ERR BY option of SORT denied due to insufficient ACL permissions.");
-                return false;
+                return reply_error(call->reply, "ERR BY option of SORT denied due to insufficient ACL permissions.");
             }
         } else if (slice_is(word, "get") && left >= 1) {
-            if (!slice_equal(call->argv[i + 1], SLICE("#")) && pattern_leaves_slot(call, call->argv[i + 1])) {
-                reply_error(call->reply, "ERR GET option of SORT denied in Cluster mode when keys formed by the "
-                                         "pattern may be in different slots.");
-                return false;
-            }
-            if (!user_reads_all_keys(call->client, call->command, call->argc, call->argv)) {
-                reply_error(call->reply, "ERR GET option of SORT denied due to insufficient ACL permissions.");
-                return false;
-            }
+            if (!slice_equal(call->argv[i + 1], SLICE("#")) && pattern_leaves_slot(call, call->argv[i + 1]))
+                return reply_error(call->reply, "ERR GET option of SORT denied in Cluster mode when keys formed by the "
+                                                "pattern may be in different slots.");
+            if (!user_reads_all_keys(call->client, call->command, call->argc, call->argv))
+                return reply_error(call->reply, "ERR GET option of SORT denied due to insufficient ACL permissions.");
             sort->get_count++;
             i++;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     return true;
@@ -257,7 +244,7 @@ static void store_value(struct sort *sort, struct db *scratch, struct entry *lis
 }
 
 /* Writes each element, or the values of its GET patterns, to the reply or (list not NULL) to the list. */
-static void emit(struct sort *sort, const struct element *element, struct db *scratch, struct entry *list) {
+static void emit(struct sort *sort, const struct sort_element *element, struct db *scratch, struct entry *list) {
     struct call *call = sort->call;
     struct slice value = element->text;
     if (!sort->get_count) {
@@ -342,7 +329,7 @@ static void sort_answer(struct sort *sort) {
 static void sort_run_as(struct call *call, bool read_only) {
     struct sort sort = {.call = call, .count = -1};
     if (!sort_read(call, &sort, read_only)) return;
-    struct entry *entry = find_read(call, call->argv[1]);
+    struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_CHANGES); /* load_zset() converts */
     enum value_type type = entry ? entry_type(entry) : TYPE_LIST;
     if (type != TYPE_LIST && type != TYPE_SET && type != TYPE_ZSET) {
         reply_wrong_type(call->reply);
@@ -411,29 +398,18 @@ static int sort_ro_find_keys(const struct command *command, int argc, const stru
     "sorted"
 #define UNKNOWN_KEYS(access, why)                                                                                      \
     { .flags = (access), .begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN, .notes = (why) }
-#define SORT                                                                                                           \
-    .categories = CAT_SET | CAT_SORTEDSET | CAT_LIST | CAT_DANGEROUS, .group = GROUP_GENERIC,                          \
-    .complexity = SORT_COMPLEXITY
+#define SORTING .group = GROUP_GENERIC, .categories = CAT_SET | CAT_SORTEDSET | CAT_LIST | CAT_DANGEROUS
 const struct command_spec sort_commands[] = {
-    {.name = "sort",
-     .run = sort_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
-     SORT,
-     .since = "1.0.0",
+    {COMMAND("sort", sort_run, -2, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, SORTING, "1.0.0"),
+     .complexity = SORT_COMPLEXITY,
      .summary = "Sorts the elements of a list, a set or a sorted set and stores them if requested.",
      .syntax = SORT_WORDS " [STORE destination:key(#2)]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS),
               UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs"),
               UNKNOWN_KEYS(KEY_OW | KEY_UPDATE, "STORE may stand anywhere among the options")},
      .find_keys = sort_find_keys},
-    {.name = "sort_ro",
-     .run = sort_ro_run,
-     .arity = -2,
-     .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
-     SORT,
-     .since = "7.0.0",
-     .summary = "Returns the elements of a list, a set or a sorted set in order.",
+    {COMMAND("sort_ro", sort_ro_run, -2, CMD_READONLY | CMD_MOVABLE_KEYS, SORTING, "7.0.0"),
+     .complexity = SORT_COMPLEXITY, .summary = "Returns the elements of a list, a set or a sorted set in order.",
      .syntax = SORT_WORDS,
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS),
               UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs")},

@@ -151,20 +151,16 @@ static void run_packed_threshold(struct call *call) {
     reply_ok(call->reply);
 }
 
-#define HELP(...)                                                                                                      \
-    (const char *const[]) {                                                                                            \
-        __VA_ARGS__, NULL                                                                                              \
-    }
 const struct debug_subcommand type_debug_subcommands[] = {
     {"listpack", 1, 1, run_listpack,
-     HELP("LISTPACK <key>", "    Show low level info about the listpack encoding of <key>.")},
+     WORDS("LISTPACK <key>", "    Show low level info about the listpack encoding of <key>.")},
     {"quicklist", 1, 2, run_quicklist,
-     HELP("QUICKLIST <key> [<0|1>]", "    Show low level info about the quicklist encoding of <key>.",
-          "    The optional argument (0 by default) sets the level of detail")},
+     WORDS("QUICKLIST <key> [<0|1>]", "    Show low level info about the quicklist encoding of <key>.",
+           "    The optional argument (0 by default) sets the level of detail")},
     {"quicklist-packed-threshold", 1, 1, run_packed_threshold,
-     HELP("QUICKLIST-PACKED-THRESHOLD <size>",
-          "    Sets the threshold for elements to be inserted as plain vs packed nodes",
-          "    Default value is 1GB, allows values up to 4GB. Setting to 0 restores to default.")},
+     WORDS("QUICKLIST-PACKED-THRESHOLD <size>",
+           "    Sets the threshold for elements to be inserted as plain vs packed nodes",
+           "    Default value is 1GB, allows values up to 4GB. Setting to 0 restores to default.")},
     {NULL, 0, 0, NULL, NULL}};
 
 void type_debug_register(void) {

@@ -5,10 +5,7 @@
 #include "lib/text/glob.h"
 
 bool value_scan_find(struct call *call, enum value_type type, uint64_t *cursor, struct entry **entry) {
-    if (!scan_cursor_parse(call->argv[2], cursor)) {
-        reply_error(call->reply, "ERR invalid cursor");
-        return false;
-    }
+    if (!scan_cursor_parse(call->argv[2], cursor)) return reply_error(call->reply, "ERR invalid cursor");
     *entry = find_read(call, call->argv[1]);
     if (!*entry) {
         reply_array(call->reply, 2);
@@ -26,28 +23,20 @@ bool value_scan_options(struct call *call, struct value_scan *scan, unsigned all
         bool more = i + 1 < call->argc;
         if (more && slice_is(word, "count")) {
             if (!argument_int64(call, ++i, &scan->count)) return false;
-            if (scan->count < 1) {
-                reply_syntax_error(call->reply);
-                return false;
-            }
+            if (scan->count < 1) return reply_syntax_error(call->reply);
         } else if (more && slice_is(word, "match")) {
             scan->pattern = call->argv[++i];
             scan->match = !slice_equal(scan->pattern, SLICE("*"));
         } else if (slice_is(word, "novalues")) {
-            if (!(allowed & SCAN_NO_VALUES)) {
-                reply_error(call->reply, "ERR NOVALUES option can only be used in HSCAN");
-                return false;
-            }
+            if (!(allowed & SCAN_NO_VALUES))
+                return reply_error(call->reply, "ERR NOVALUES option can only be used in HSCAN");
             scan->names_only = true;
         } else if (slice_is(word, "noscores")) {
-            if (!(allowed & SCAN_NO_SCORES)) {
-                reply_error(call->reply, "ERR NOSCORES option can only be used in ZSCAN");
-                return false;
-            }
+            if (!(allowed & SCAN_NO_SCORES))
+                return reply_error(call->reply, "ERR NOSCORES option can only be used in ZSCAN");
             scan->names_only = true;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     return true;

@@ -73,7 +73,7 @@ struct aof_file *aof_manifest_last(const struct aof_manifest *manifest) {
 
 /* --- Reading --- */
 
-static const char *add(struct aof_manifest *manifest, struct slice name, int64_t sequence, char type) {
+static const char *aof_manifest_add(struct aof_manifest *manifest, struct slice name, int64_t sequence, char type) {
     if (type == AOF_BASE) {
         if (manifest->base) return "Found duplicate base file information";
         manifest->base = file_new(name, sequence, AOF_BASE);
@@ -114,7 +114,7 @@ static const char *parse_words(struct aof_manifest *manifest, int count, const s
         }
     }
     if (!name.len || !sequence || !type) return "Invalid AOF manifest file format";
-    return add(manifest, name, sequence, type);
+    return aof_manifest_add(manifest, name, sequence, type);
 }
 
 static const char *parse_line(struct aof_manifest *manifest, struct slice line) {

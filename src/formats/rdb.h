@@ -37,15 +37,29 @@
  *                      expires: ms since the epoch, 8 bytes, little-endian, two's complement; -1: never.
  *                      Since version 80; a hash of which no field expires is written as 4 or 16
  *
- * Types 1, 3, 9, 10 and 12 to 14 come from older servers and are only read. Types 6 and 7 are values of modules, which
- * this server does not support. The reader checks every length and byte. */
+ *      7  extension    the id of a type that a module has registered (store/extension.h), then items and their end
+ *
+ * Types 1, 3, 9, 10 and 12 to 14 come from older servers and are only read. Type 6 is a value of a module in a form of
+ * before Redis 4.0, which is refused. The reader checks every length and byte.
+ *
+ * The id of an extension is a length of 64 bits: 9 characters of 6 bits each, then 10 bits for the version of its
+ * encoding. Each item is its kind, a length, and the data: */
 #ifndef FORMATS_RDB_H
 #define FORMATS_RDB_H
 #include "formats/source.h"
 #include "lib/structures/listpack.h"
 #include "lib/text/output.h"
+#include "store/extension.h"
 #include "store/keyspace.h"
 
+enum rdb_item {
+    RDB_ITEM_END,      /* no data; no item follows */
+    RDB_ITEM_SIGNED,   /* a length: 64 bits, two's complement */
+    RDB_ITEM_UNSIGNED, /* a length */
+    RDB_ITEM_FLOAT,    /* 4 bytes, little-endian */
+    RDB_ITEM_DOUBLE,   /* 8 bytes, little-endian */
+    RDB_ITEM_STRING    /* a string */
+};
 enum rdb_type {
     RDB_STRING = 0,
     RDB_LIST = 1,
@@ -101,7 +115,10 @@ void rdb_write_time(struct output *out, int64_t ms);
 /* The type of the value in a file of the version, which is RDB_VERSION_OLD or at least rdb_value_version(). Version 10
  * has all values of version 11, some with another type. */
 enum rdb_type rdb_value_type(const struct entry *entry, int version);
-void rdb_write_value(struct output *out, const struct entry *entry, int version); /* without its type */
+/* Writes a value without its type. `db`: the number of its database. */
+void rdb_write_value(struct output *out, const struct entry *entry, int db, int version);
+/* Begins the data of an extension that belong to no key. Items and RDB_ITEM_END follow. */
+void rdb_write_extension_aux(struct output *out, uint64_t id, bool after_keys);
 int rdb_value_version(const struct entry *entry); /* the lowest format version that can represent the value */
 
 /* --- Reading: failures are those of the source --- */
@@ -131,6 +148,7 @@ enum { RDB_BLOB_MIN = 4096 };
 struct blob *rdb_read_blob(struct rdb_reader *in, struct source_buffer *buffer, struct slice *text);
 struct entry *rdb_read_string_entry(struct rdb_reader *in, struct slice key, int64_t expire_at); /* type 0 */
 bool rdb_skip_string(struct rdb_reader *in);
+bool rdb_skip_items(struct rdb_reader *in); /* of an extension, with their end */
 
 /* Reads a value of a type into an entry outside any database (store/bulk.h). Exception: a hash with field expiration is
  * added to `db`, where its key must not exist, and *attached becomes true. NULL: failed, or in->empty. The encoding may
@@ -141,12 +159,13 @@ struct entry *rdb_read_entry(struct rdb_reader *in, uint8_t type, struct db *db,
 const char *rdb_reason(const struct source *source);
 struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice key);
 
-/* Decodes the name of a module's type from its id: 9 characters of 6 bits each in the upper bits. */
-enum { RDB_MODULE_NAME = 9 };
-void rdb_module_name(uint64_t id, char name[static RDB_MODULE_NAME + 1]);
+/* Decodes the name of an extension from its id. */
+void rdb_extension_name(uint64_t id, char name[static EXTENSION_NAME + 1]);
+/* The id for a name and a version of the encoding; 0: not a valid name or version. */
+uint64_t rdb_extension_id(const char *name, int version);
 
 /* --- DUMP payload: type, value, version (2 bytes, little-endian), CRC-64 of all that (8 bytes, little-endian) --- */
-void dump_write(struct output *out, const struct entry *entry);
+void dump_write(struct output *out, const struct entry *entry, int db);
 /* Checks version and checksum. True: the source reads type and value from the payload's memory. `accepted`: another
  * server has checked them, perhaps with other options, so that this one must read the value as well. */
 bool dump_open(struct slice payload, bool accepted, struct source *source);

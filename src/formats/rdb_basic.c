@@ -196,17 +196,17 @@ double rdb_read_double_text(struct rdb_reader *in) {
 }
 
 /* The form of a string in the input. */
-struct form {
+struct rdb_form {
     enum { FORM_PLAIN, FORM_INTEGER, FORM_COMPRESSED } kind;
     uint64_t length, packed; /* bytes of the string; of its compressed form */
     int64_t number;
 };
 
-static bool read_form(struct rdb_reader *in, struct form *form) {
+static bool read_form(struct rdb_reader *in, struct rdb_form *form) {
     struct source *source = in->source;
     bool encoded;
     uint64_t length = read_length(in, &encoded);
-    *form = (struct form){.length = length};
+    *form = (struct rdb_form){.length = length};
     if (__builtin_expect(!encoded, 1)) return !source->failed;
     if (length == ENCODED_LZF) {
         form->kind = FORM_COMPRESSED;
@@ -230,14 +230,14 @@ static bool read_form(struct rdb_reader *in, struct form *form) {
     return true;
 }
 
-static bool unpack(struct rdb_reader *in, const struct form *form, char *to) {
+static bool rdb_basic_unpack(struct rdb_reader *in, const struct rdb_form *form, char *to) {
     struct slice packed;
     if (!source_view(in->source, &in->packed, form->packed, &packed)) return false;
     return lzf_unpack(packed, to, (size_t)form->length) ||
            source_fail(in->source, -EINVAL, "Invalid LZF compressed string");
 }
 
-static bool read_string(struct rdb_reader *in, const struct form *form, struct source_buffer *buffer, bool keep,
+static bool read_string(struct rdb_reader *in, const struct rdb_form *form, struct source_buffer *buffer, bool keep,
                         struct slice *text) {
     struct source *source = in->source;
     if (__builtin_expect(form->kind == FORM_PLAIN, 1))
@@ -245,7 +245,7 @@ static bool read_string(struct rdb_reader *in, const struct form *form, struct s
     if (!source_buffer_reserve(source, buffer, form->kind == FORM_INTEGER ? NUMBER_TEXT_MAX : form->length))
         return false;
     *text = (struct slice){buffer->data, (size_t)form->length};
-    if (form->kind == FORM_COMPRESSED) return unpack(in, form, buffer->data);
+    if (form->kind == FORM_COMPRESSED) return rdb_basic_unpack(in, form, buffer->data);
     text->len = format_int64(buffer->data, form->number);
     return true;
 }
@@ -256,7 +256,7 @@ static bool fits_memory(struct rdb_reader *in, struct slice text) {
     return source_fail(in->source, -ENOMEM, "no memory for a string of %zu bytes", text.len);
 }
 static bool read_any(struct rdb_reader *in, struct source_buffer *buffer, bool keep, struct slice *text) {
-    struct form form;
+    struct rdb_form form;
     *text = SLICE("");
     return read_form(in, &form) && read_string(in, &form, buffer, keep, text) && fits_memory(in, *text);
 }
@@ -287,7 +287,7 @@ static uint8_t *read_plain_block(struct source *source, uint64_t length) {
 }
 
 uint8_t *rdb_read_block(struct rdb_reader *in, size_t *len) {
-    struct form form;
+    struct rdb_form form;
     if (!read_form(in, &form)) return NULL;
     *len = (size_t)form.length;
     if (form.kind == FORM_PLAIN) return read_plain_block(in->source, form.length);
@@ -298,7 +298,7 @@ uint8_t *rdb_read_block(struct rdb_reader *in, size_t *len) {
     }
     if (form.kind == FORM_INTEGER) {
         *len = format_int64((char *)block, form.number);
-    } else if (!unpack(in, &form, (char *)block)) {
+    } else if (!rdb_basic_unpack(in, &form, (char *)block)) {
         mem_free(block);
         return NULL;
     }
@@ -308,7 +308,7 @@ uint8_t *rdb_read_block(struct rdb_reader *in, size_t *len) {
 /* If the input is known to have enough bytes, the blob is allocated in full; otherwise it grows with the bytes that
  * arrive. `later`: the caller does not read its content before source_settle(), so a helper of the source may still
  * write it. */
-static struct blob *read_blob(struct rdb_reader *in, const struct form *form, bool later) {
+static struct blob *read_blob(struct rdb_reader *in, const struct rdb_form *form, bool later) {
     struct source *source = in->source;
     uint64_t left = source_left(source), got = 0;
     if (form->kind == FORM_PLAIN && form->length > left) {
@@ -327,7 +327,7 @@ static struct blob *read_blob(struct rdb_reader *in, const struct form *form, bo
             if (!(blob = larger)) break;
         }
         size_t len = (size_t)(capacity - got);
-        if (form->kind == FORM_COMPRESSED ? !unpack(in, form, blob->data)
+        if (form->kind == FORM_COMPRESSED ? !rdb_basic_unpack(in, form, blob->data)
             : later                       ? !source_read_blob(source, blob, (size_t)got, len)
                                           : !source_read(source, blob->data + got, len)) {
             blob_release(blob);
@@ -340,7 +340,7 @@ static struct blob *read_blob(struct rdb_reader *in, const struct form *form, bo
 }
 
 struct entry *rdb_read_string_entry(struct rdb_reader *in, struct slice key, int64_t expire_at) {
-    struct form form;
+    struct rdb_form form;
     struct slice text;
     if (!read_form(in, &form)) return NULL;
     if (form.kind == FORM_INTEGER) return entry_new_int64(key, expire_at, form.number);
@@ -351,7 +351,7 @@ struct entry *rdb_read_string_entry(struct rdb_reader *in, struct slice key, int
 }
 
 struct blob *rdb_read_blob(struct rdb_reader *in, struct source_buffer *buffer, struct slice *text) {
-    struct form form;
+    struct rdb_form form;
     if (!read_form(in, &form)) return NULL;
     if (form.kind == FORM_INTEGER || form.length <= RDB_BLOB_MIN) {
         read_string(in, &form, buffer, false, text);
@@ -363,28 +363,57 @@ struct blob *rdb_read_blob(struct rdb_reader *in, struct source_buffer *buffer, 
 }
 
 bool rdb_skip_string(struct rdb_reader *in) {
-    struct form form;
+    struct rdb_form form;
     if (!read_form(in, &form)) return false;
     return form.kind == FORM_INTEGER ||
            source_skip(in->source, form.kind == FORM_COMPRESSED ? form.packed : form.length);
 }
 
-void rdb_module_name(uint64_t id, char name[static RDB_MODULE_NAME + 1]) {
-    static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    id >>= 10; /* the version of the encoding */
-    for (int i = RDB_MODULE_NAME - 1; i >= 0; i--, id >>= 6) name[i] = set[id & 63];
-    name[RDB_MODULE_NAME] = '\0';
+bool rdb_skip_items(struct rdb_reader *in) {
+    while (!in->source->failed) {
+        uint64_t kind = rdb_read_length(in);
+        switch (kind) {
+        case RDB_ITEM_END: return !in->source->failed;
+        case RDB_ITEM_SIGNED:
+        case RDB_ITEM_UNSIGNED: rdb_read_length(in); break;
+        case RDB_ITEM_FLOAT: source_skip(in->source, sizeof(float)); break;
+        case RDB_ITEM_DOUBLE: source_skip(in->source, sizeof(double)); break;
+        case RDB_ITEM_STRING: rdb_skip_string(in); break;
+        default:
+            return source_fail(in->source, -EINVAL, "Unknown code %llu in the data of a module",
+                               (unsigned long long)kind);
+        }
+    }
+    return false;
+}
+
+static const char extension_letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+enum { LETTER_BITS = 6, LETTER_MASK = 63, ENCODING_MAX = (1 << EXTENSION_VERSION_BITS) - 1 };
+
+void rdb_extension_name(uint64_t id, char name[static EXTENSION_NAME + 1]) {
+    id >>= EXTENSION_VERSION_BITS;
+    for (int i = EXTENSION_NAME - 1; i >= 0; i--, id >>= LETTER_BITS) name[i] = extension_letters[id & LETTER_MASK];
+    name[EXTENSION_NAME] = '\0';
+}
+uint64_t rdb_extension_id(const char *name, int version) {
+    uint64_t id = 0;
+    if (version < 0 || version > ENCODING_MAX || strlen(name) != EXTENSION_NAME) return 0;
+    for (int i = 0; i < EXTENSION_NAME; i++) {
+        const char *letter = strchr(extension_letters, name[i]);
+        if (!letter) return 0;
+        id = id << LETTER_BITS | (uint64_t)(letter - extension_letters);
+    }
+    return id << EXTENSION_VERSION_BITS | (uint64_t)version;
 }
 
 /* --- DUMP --- */
 
 /* The payload is one string of a reply, so all of it is in memory when the checksum is computed. */
-void dump_write(struct output *out, const struct entry *entry) {
-    struct memory_output whole;
-    memory_output_init(&whole);
+void dump_write(struct output *out, const struct entry *entry, int db) {
+    struct memory_output whole = MEMORY_OUTPUT_INIT;
     uint8_t type = (uint8_t)rdb_value_type(entry, RDB_VERSION);
     write_bytes(&whole.out, &type, 1);
-    rdb_write_value(&whole.out, entry, RDB_VERSION);
+    rdb_write_value(&whole.out, entry, db, RDB_VERSION);
     /* The lowest version that can represent the value, so that older servers accept it. */
     uint16_t version = htole16((uint16_t)rdb_value_version(entry));
     write_bytes(&whole.out, &version, 2);

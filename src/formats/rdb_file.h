@@ -16,12 +16,12 @@
  *                             expire, as decimal numbers with commas between them
  *     0xf9  FREQ              LFU counter of the next key, 1 byte
  *     0xf8  IDLE              idle seconds of the next key, a length
- *     0xf7  MODULE_AUX        data of a module, which this server does not have
- *     0xf6  FUNCTION_PRE_GA   function library of a release candidate of Redis 7.0: refused
- *     0xf5  FUNCTION2         code of a function library, a string
- *     0xf4  SLOT_INFO         hash slot, its keys, and those with an expiry: three lengths. Valkey 8
- *     0xf3  SLOT_IMPORT       a slot migration in progress: name, count, pairs of first and last slot
- *     below                   type of a value, then its key, a string, and the value
+ *     0xf7  MODULE_AUX        data of an extension that belong to no key: its id, when (kind and data of an item: 1
+ * before the keys, 2 after them), items and their end (rdb.h) 0xf6  FUNCTION_PRE_GA   function library of a release
+ * candidate of Redis 7.0: refused 0xf5  FUNCTION2         code of a function library, a string 0xf4  SLOT_INFO hash
+ * slot, its keys, and those with an expiry: three lengths. Valkey 8 0xf3  SLOT_IMPORT       a slot migration in
+ * progress: name, count, pairs of first and last slot below                   type of a value, then its key, a string,
+ * and the value
  *
  * Valkey 7.2 to 8.1 and Redis 7.2 read version 11. Version 80, of Valkey 9, adds hashes with field expiration. Files
  * are written as version 11 unless a database has such a hash. Versions 12 to 79 belong to other products, whose types
@@ -70,8 +70,8 @@ struct rdb_save_params {
  * (rdbchecksum). The databases must not change meanwhile. Returns 0 or a negative errno; -ENOTSUP: the requested
  * version cannot represent a value. */
 int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save_params *params);
-/* Writes the records of one key. */
-void rdb_write_key(struct output *out, const struct entry *entry, enum rdb_access access, int version);
+/* Writes the records of one key. `db`: the number of its database. */
+void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version);
 
 struct rdb_load_params {
     bool relaxed_version; /* rdb-version-check relaxed: also try versions of other products and later versions */
@@ -103,7 +103,7 @@ struct rdb_load_result {
     int64_t created_at;             /* AUX ctime: seconds since the epoch; 0: not given */
     uint64_t used_memory;           /* AUX used-mem */
     bool aof_base;                  /* AUX aof-base */
-    bool unchecked;                 /* the checksum was to be checked, and the file has none */
+    bool unchecked;                 /* rdbchecksum is on, but the file has no checksum */
     char reason[SOURCE_REASON_MAX]; /* of a failure */
 };
 /* Adds the content of a file to the databases. Afterwards the source is positioned after the checksum, where more may

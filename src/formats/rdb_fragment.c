@@ -27,7 +27,7 @@ static void go_to(struct rdb_fragment *fragment, size_t at) {
     fragment->overflow = false;
 }
 
-static void begin(struct rdb_fragment *fragment) {
+static void rdb_fragment_begin(struct rdb_fragment *fragment) {
     fragment->db = -1;
     go_to(fragment, 0);
 }
@@ -35,7 +35,7 @@ static void begin(struct rdb_fragment *fragment) {
 void rdb_fragment_init_at(struct rdb_fragment *fragment, char *memory, size_t size) {
     static const struct output_ops ops = {.make_space = overflow};
     *fragment = (struct rdb_fragment){.out.ops = &ops, .bytes = memory, .size = size};
-    begin(fragment);
+    rdb_fragment_begin(fragment);
 }
 
 void rdb_fragment_init(struct rdb_fragment *fragment) {
@@ -82,7 +82,7 @@ bool rdb_fragment_add(struct rdb_fragment *fragment, int db, const struct entry 
         rdb_write_length(out, slot->keys);
         rdb_write_length(out, slot->expires);
     }
-    rdb_write_key(out, entry, RDB_ACCESS_NONE, RDB_VERSION);
+    rdb_write_key(out, entry, db, RDB_ACCESS_NONE, RDB_VERSION);
     if (fragment->overflow) {
         go_to(fragment, before);
         return false;
@@ -103,6 +103,6 @@ struct slice rdb_fragment_end(struct rdb_fragment *fragment) {
     memcpy(fragment->bytes + len, &sum, sizeof sum);
     len += sizeof sum;
     if (fragment->blob) fragment->blob->len = len;
-    begin(fragment);
+    rdb_fragment_begin(fragment);
     return slice_make(fragment->bytes, len);
 }

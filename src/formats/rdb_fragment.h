@@ -5,7 +5,8 @@
  *     checksum     CRC-32C of all bytes before it, 4 bytes, little-endian
  *
  * A fragment has no header: the peers have agreed on it. It begins with SELECTDB. SLOT_INFO precedes the first key of a
- * slot; the keys of a slot may be in several fragments. Values are those of version 80.
+ * slot; the keys of a slot may be in several fragments. Values are those of version 80, but for
+ * extensions.
  *
  * The reader checks the checksum before it reads a record, and every length and byte of the records, since a peer may
  * send a fragment with a matching checksum. It takes a fragment as a whole or says why not. */

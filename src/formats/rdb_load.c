@@ -14,6 +14,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
+#include "store/before_change.h"
 #include "store/bulk.h"
 #include <endian.h>
 #include <errno.h>
@@ -213,12 +214,33 @@ static bool read_slot_import(struct load *load) {
     return good;
 }
 
-static bool refuse_module(struct load *load) {
-    char name[RDB_MODULE_NAME + 1];
-    uint64_t id = rdb_read_length(&load->in);
-    rdb_module_name(id, name);
-    return source_fail(load->source, -ENOTSUP,
-                       "The RDB file contains AUX module data I can't load: no matching module '%s'", name);
+static bool read_extension_aux(struct load *load) {
+    char name[EXTENSION_NAME + 1];
+    uint64_t id = rdb_read_length(&load->in), kind = rdb_read_length(&load->in), when = rdb_read_length(&load->in);
+    if (load->source->failed) return false;
+    if (kind != RDB_ITEM_UNSIGNED) return source_fail(load->source, -EINVAL, "bad when_opcode");
+    rdb_extension_name(id, name);
+    const struct extension_type *type = extension_find(id);
+    if (!type)
+        return source_fail(load->source, -ENOTSUP,
+                           "The RDB file contains AUX module data I can't load: no matching module '%s'", name);
+    if (!type->methods->read_aux)
+        return source_fail(
+            load->source, -ENOTSUP,
+            "The RDB file contains module AUX data, but the module '%s' doesn't seem to support that field.", name);
+    int version = (int)(id & ((1 << EXTENSION_VERSION_BITS) - 1));
+    if (!type->methods->read_aux(type, &load->in, version, when))
+        return source_fail(load->source, -EINVAL,
+                           "The RDB file contains module AUX data for the module type '%s', that the responsible "
+                           "module is not able to load. Check for modules log above for additional clues.",
+                           name);
+    uint64_t end = rdb_read_length(&load->in);
+    if (!load->source->failed && end != RDB_ITEM_END)
+        return source_fail(load->source, -EINVAL,
+                           "The RDB file contains module AUX data for the module '%s' that is not terminated by the "
+                           "proper module value EOF marker",
+                           name);
+    return !load->source->failed;
 }
 
 /* --- Keys --- */
@@ -253,6 +275,7 @@ static bool read_key(struct load *load, uint8_t type) {
     unsigned slot = load->fragment ? hash_slot(key) : 0;
     if (load->fragment && !load->fragment->slot_belongs(load->fragment->context, slot))
         return source_fail(load->source, -EINVAL, "a key that does not belong here");
+    before_key_changes(load->db, key); /* the value is built, and may be reported, before the key is added */
     if (type == RDB_HASH_EXPIRING && !prepare_key(load, key)) return false;
     struct entry *entry = rdb_read_entry(&load->in, type, load->db, key, load->expire_at, &attached);
     if (load->source->failed) return false;
@@ -308,7 +331,7 @@ static bool read_record(struct load *load, uint8_t code) {
     case RDB_OPCODE_FUNCTION2: return read_library(load);
     case RDB_OPCODE_SLOT_INFO: return read_slot_sizes(load);
     case RDB_OPCODE_SLOT_IMPORT: return read_slot_import(load);
-    case RDB_OPCODE_MODULE_AUX: return refuse_module(load);
+    case RDB_OPCODE_MODULE_AUX: return read_extension_aux(load);
     case RDB_OPCODE_FUNCTION_PRE_GA:
         return source_fail(load->source, -ENOTSUP, "Pre-release function format not supported.");
     default: return read_key(load, code);
@@ -371,7 +394,7 @@ static bool read_fragment_record(struct load *load, uint8_t code) {
     case RDB_OPCODE_SELECTDB: return read_select(load);
     case RDB_OPCODE_SLOT_INFO: return read_slot_sizes(load);
     default:
-        if (code <= RDB_HASH_EXPIRING) return read_key(load, code);
+        if (code <= RDB_HASH_EXPIRING && code != RDB_MODULE_2) return read_key(load, code);
         return source_fail(load->source, -EINVAL, "record %u does not belong in a fragment", code);
     }
     return !load->source->failed;

@@ -24,7 +24,7 @@
 
 enum { EXPECT_MAX = 1 << 20 };
 /* Kinds of list nodes. The nodes of older lists are ziplists and have no kind. */
-enum node_kind { NODE_PLAIN = 1, NODE_PACKED = 2, NODE_ZIPLIST };
+enum rdb_node_kind { NODE_PLAIN = 1, NODE_PACKED = 2, NODE_ZIPLIST };
 
 /* A value while it is read. */
 struct reading {
@@ -36,7 +36,7 @@ struct reading {
     uint8_t type;
 };
 
-static bool failed(const struct reading *reading) {
+static bool rdb_read_failed(const struct reading *reading) {
     return reading->in->source->failed;
 }
 static void fail_corrupt(struct reading *reading, const char *what) {
@@ -49,10 +49,10 @@ static void make(struct reading *reading, enum value_type type, enum value_encod
 /* Reads the number of following items, each of at least `bytes` bytes. */
 static uint64_t read_count(struct reading *reading, unsigned bytes) {
     uint64_t count = rdb_read_length(reading->in);
-    if (failed(reading)) return 0;
+    if (rdb_read_failed(reading)) return 0;
     if (count == 0) reading->in->empty = true;
     if (count > source_left(reading->in->source) / bytes) fail_corrupt(reading, "Unexpected EOF reading RDB file");
-    return failed(reading) ? 0 : count;
+    return rdb_read_failed(reading) ? 0 : count;
 }
 static size_t expected(uint64_t count) {
     return count < EXPECT_MAX ? (size_t)count : EXPECT_MAX;
@@ -141,14 +141,15 @@ static void build_hash(struct reading *reading, const uint8_t *lp) {
     char field_text[LISTPACK_TEXT], value_text[LISTPACK_TEXT];
     make(reading, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
     hash_expect(reading->db, reading->entry, listpack_count(lp) / 2);
-    for (uint8_t *field = listpack_first(lp), *value; field && !failed(reading); field = listpack_next(lp, value)) {
+    for (uint8_t *field = listpack_first(lp), *value; field && !rdb_read_failed(reading);
+         field = listpack_next(lp, value)) {
         value = listpack_next(lp, field);
         add_field(reading, listpack_text(field, field_text), listpack_text(value, value_text), NULL, HASH_NEVER);
     }
 }
 
 static void keep_set(struct reading *reading, struct set *set) {
-    if (failed(reading))
+    if (rdb_read_failed(reading))
         set_free(set);
     else
         make(reading, TYPE_SET, set->encoding, set->value);
@@ -157,7 +158,7 @@ static void build_set(struct reading *reading, const uint8_t *lp) {
     char text[LISTPACK_TEXT];
     struct set set = set_new_as(ENCODING_LISTPACK);
     set_expect(&set, listpack_count(lp));
-    for (uint8_t *at = listpack_first(lp); at && !failed(reading); at = listpack_next(lp, at))
+    for (uint8_t *at = listpack_first(lp); at && !rdb_read_failed(reading); at = listpack_next(lp, at))
         if (!set_add(&set, listpack_text(at, text))) fail_corrupt(reading, "Set listpack integrity check failed.");
     keep_set(reading, &set);
 }
@@ -172,7 +173,7 @@ static void add_scored(struct reading *reading, struct zset *zset, struct slice 
         fail_corrupt(reading, "Duplicate zset fields detected");
 }
 static void keep_zset(struct reading *reading, struct zset *zset) {
-    if (failed(reading))
+    if (rdb_read_failed(reading))
         zset_free(zset);
     else
         make(reading, TYPE_ZSET, zset->encoding, zset->value);
@@ -180,7 +181,8 @@ static void keep_zset(struct reading *reading, struct zset *zset) {
 static void build_zset(struct reading *reading, const uint8_t *lp, bool ziplist) {
     char member_text[LISTPACK_TEXT], score_text[LISTPACK_TEXT];
     struct zset zset = zset_new(listpack_count(lp) / 2, 0);
-    for (uint8_t *member = listpack_first(lp), *value; member && !failed(reading); member = listpack_next(lp, value)) {
+    for (uint8_t *member = listpack_first(lp), *value; member && !rdb_read_failed(reading);
+         member = listpack_next(lp, value)) {
         double score;
         value = listpack_next(lp, member);
         if (parse_double(listpack_text(value, score_text), &score))
@@ -275,7 +277,7 @@ static void read_converted(struct reading *reading, enum rdb_type stored, enum r
 
 /* Appends a node and takes over the listpack. Nodes without elements are skipped. */
 static void append_node(struct reading *reading, uint8_t *lp) {
-    if (failed(reading) || listpack_count(lp) == 0) {
+    if (rdb_read_failed(reading) || listpack_count(lp) == 0) {
         listpack_free(lp);
         return;
     }
@@ -286,9 +288,9 @@ static void append_node(struct reading *reading, uint8_t *lp) {
 static void read_plain(struct reading *reading, bool may_be_empty) {
     struct slice text = SLICE("");
     struct blob *blob = rdb_read_blob(reading->in, &reading->in->first, &text);
-    if (!failed(reading) && !text.len && !may_be_empty)
+    if (!rdb_read_failed(reading) && !text.len && !may_be_empty)
         fail_corrupt(reading, "Quicklist node of one element without bytes");
-    if (failed(reading)) return;
+    if (rdb_read_failed(reading)) return;
     if (!reading->entry) make(reading, TYPE_LIST, ENCODING_LISTPACK, listpack_new(0));
     list_type_expect(reading->db, reading->entry, 1, text.len);
     list_type_push(reading->db, reading->entry, LIST_TYPE_TAIL, text, blob);
@@ -314,10 +316,10 @@ static void read_ziplist(struct reading *reading, enum rdb_type type) {
 
 static void read_list(struct reading *reading, enum rdb_type type) {
     uint64_t count = type == RDB_LIST_ZIPLIST ? 1 : read_count(reading, 1);
-    for (uint64_t i = 0; i < count && !failed(reading); i++) {
+    for (uint64_t i = 0; i < count && !rdb_read_failed(reading); i++) {
         uint64_t kind = type == RDB_LIST ? NODE_PLAIN : NODE_ZIPLIST;
         if (type == RDB_LIST_QUICKLIST_2) kind = rdb_read_length(reading->in);
-        if (failed(reading)) break;
+        if (rdb_read_failed(reading)) break;
         if (kind == NODE_PLAIN)
             read_plain(reading, type == RDB_LIST);
         else if (kind == NODE_PACKED && type == RDB_LIST_QUICKLIST_2)
@@ -327,7 +329,7 @@ static void read_list(struct reading *reading, enum rdb_type type) {
         else
             fail_corrupt(reading, "Quicklist integrity check failed.");
     }
-    if (failed(reading)) return;
+    if (rdb_read_failed(reading)) return;
     if (!reading->entry)
         reading->in->empty = true;
     else if (type == RDB_LIST_ZIPLIST) /* a quicklist of any size, as in Valkey */
@@ -349,31 +351,32 @@ static void read_hash(struct reading *reading, bool times) {
         make(reading, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
         hash_expect(reading->db, reading->entry, expected(count));
     }
-    for (uint64_t i = 0; i < count && !failed(reading); i++) {
+    for (uint64_t i = 0; i < count && !rdb_read_failed(reading); i++) {
         struct slice field, value = SLICE("");
         if (!rdb_read_string_kept(in, &in->first, &field)) break;
         struct blob *blob = rdb_read_blob(in, &in->second, &value);
-        if (times && !blob && !failed(reading) && value.data != in->second.data) { /* the value is in the window */
+        if (times && !blob && !rdb_read_failed(reading) &&
+            value.data != in->second.data) { /* the value is in the window */
             if (!source_buffer_reserve(in->source, &in->second, value.len)) break;
             if (value.len) memcpy(in->second.data, value.data, value.len);
             value.data = in->second.data;
         }
-        int64_t expire_at = times && !failed(reading) ? rdb_read_time(in) : HASH_NEVER;
+        int64_t expire_at = times && !rdb_read_failed(reading) ? rdb_read_time(in) : HASH_NEVER;
         if (expire_at < HASH_NEVER) fail_corrupt(reading, "Hash field with a negative expiration time");
         bool expired = in->skip_expired && expire_at >= 0 && expire_at < clock_data_ms();
-        if (!failed(reading) && !expired)
+        if (!rdb_read_failed(reading) && !expired)
             add_field(reading, field, value, blob, expire_at);
         else if (blob)
             blob_release(blob);
     }
-    if (!failed(reading) && hash_len(reading->entry) == 0) in->empty = in->all_expired = true;
+    if (!rdb_read_failed(reading) && hash_len(reading->entry) == 0) in->empty = in->all_expired = true;
 }
 
 static void read_set(struct reading *reading) {
     struct rdb_reader *in = reading->in;
     struct set set = {.value = NULL};
     uint64_t count = read_count(reading, 1);
-    for (uint64_t i = 0; i < count && !failed(reading); i++) {
+    for (uint64_t i = 0; i < count && !rdb_read_failed(reading); i++) {
         struct slice member;
         if (!rdb_read_string(in, &in->first, &member)) break;
         if (!set.value) set = set_new(member, expected(count));
@@ -412,11 +415,11 @@ static void read_zset(struct reading *reading, bool text) {
     uint64_t count = read_count(reading, text ? 2 : 9);
     if (count == 0) return;
     struct zset zset = zset_new(expected(count), 0);
-    for (uint64_t i = 0; i < count && !failed(reading); i++) {
+    for (uint64_t i = 0; i < count && !rdb_read_failed(reading); i++) {
         struct slice member;
         if (!rdb_read_string_kept(in, &in->first, &member)) break;
         double score = text ? rdb_read_double_text(in) : rdb_read_double(in);
-        if (!failed(reading)) add_scored(reading, &zset, member, score);
+        if (!rdb_read_failed(reading)) add_scored(reading, &zset, member, score);
     }
     keep_zset(reading, &zset);
 }
@@ -428,11 +431,53 @@ static void read_stream(struct reading *reading, uint8_t type) {
 
 /* --- Any value --- */
 
-static void refuse_module(struct rdb_reader *in) {
-    char name[RDB_MODULE_NAME + 1];
-    rdb_module_name(rdb_read_length(in), name);
-    source_fail(in->source, -ENOTSUP, "The RDB file contains module data I can't load: no matching module type '%s'",
-                name);
+/* True: the items are complete. Looked at only if all input is in memory (RESTORE): a file is trusted more, and its
+ * loading ends with the first error in any case. */
+static bool items_are_complete(const struct rdb_reader *in) {
+    if (in->source->ops) return true;
+    struct source source;
+    struct rdb_reader probe;
+    source_init_memory(&source, slice_make(in->source->at, (size_t)(in->source->end - in->source->at)));
+    rdb_reader_init(&probe, &source);
+    bool complete = rdb_skip_items(&probe);
+    rdb_reader_free(&probe);
+    source_free(&source);
+    return complete;
+}
+
+static void read_extension(struct reading *reading) {
+    struct rdb_reader *in = reading->in;
+    char name[EXTENSION_NAME + 1];
+    uint64_t id = rdb_read_length(in);
+    if (rdb_read_failed(reading)) return;
+    const struct extension_type *type = extension_find(id);
+    rdb_extension_name(id, name);
+    if (!type) {
+        source_fail(in->source, -ENOTSUP,
+                    "The RDB file contains module data I can't load: no matching module type '%s'", name);
+        return;
+    }
+    if (!items_are_complete(in)) {
+        fail_corrupt(reading, "The data of a module's value are not complete");
+        return;
+    }
+    struct extension_place place = {db_id(reading->db), reading->key};
+    void *value = type->methods->read(type, &place, in, (int)(id & ((1 << EXTENSION_VERSION_BITS) - 1)));
+    uint64_t end = rdb_read_failed(reading) ? RDB_ITEM_END : rdb_read_length(in);
+    if (!rdb_read_failed(reading) && end != RDB_ITEM_END)
+        source_fail(in->source, -EINVAL,
+                    "The RDB file contains module data for the module '%s' that is not terminated by the proper module "
+                    "value EOF marker",
+                    type->owner);
+    else if (!value)
+        source_fail(in->source, -EINVAL,
+                    "The RDB file contains module data for the module type '%s', that the responsible module is not "
+                    "able to load. Check for modules log above for additional clues.",
+                    type->owner);
+    if (!rdb_read_failed(reading))
+        make(reading, TYPE_EXTENSION, ENCODING_EXTENSION, extension_value_new(type, value));
+    else if (value)
+        type->methods->free(type, value);
 }
 
 static void read_any(struct reading *reading) {
@@ -459,8 +504,8 @@ static void read_any(struct reading *reading) {
     case RDB_STREAM:
     case RDB_STREAM_2:
     case RDB_STREAM_3: read_stream(reading, type); break;
-    case RDB_MODULE:
-    case RDB_MODULE_2: refuse_module(in); break;
+    case RDB_MODULE: source_fail(in->source, -ENOTSUP, "Pre-release module format not supported"); break;
+    case RDB_MODULE_2: read_extension(reading); break;
     default: source_fail(in->source, -EPROTONOSUPPORT, "Unknown RDB encoding type %u", type);
     }
 }
@@ -471,7 +516,7 @@ struct entry *rdb_read_entry(struct rdb_reader *in, uint8_t type, struct db *db,
     in->empty = in->all_expired = false;
     *attached = type == RDB_HASH_EXPIRING;
     read_any(&reading);
-    if (!failed(&reading) && !in->empty)
+    if (!rdb_read_failed(&reading) && !in->empty)
         return *attached && expire_at >= 0 ? db_set_expire(db, reading.entry, expire_at) : reading.entry;
     if (reading.entry && *attached)
         db_delete(db, key, true);

@@ -31,6 +31,14 @@ static void write_aux_number(struct output *out, struct slice name, int64_t valu
     write_aux(out, name, (struct slice){text, format_int64(text, value)});
 }
 
+static void write_extensions(struct output *out, const struct rdb_save_params *params, bool after_keys) {
+    if (params->without_keys) return;
+    list_each(&extension_types, link) {
+        const struct extension_type *type = container_of(link, struct extension_type, link);
+        if (type->methods->write_aux) type->methods->write_aux(type, after_keys, out);
+    }
+}
+
 static void write_head(struct output *out, const struct rdb_save_params *params, int version) {
     char magic[RDB_MAGIC_BYTES + 1];
     snprintf(magic, sizeof magic, version >= RDB_VERSION ? "VALKEY%03u" : "REDIS%04u", (unsigned)version % 1000);
@@ -51,13 +59,14 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
             rdb_write_length(out, import->ranges[j][1]);
         }
     }
+    write_extensions(out, params, false);
     for (size_t i = 0; i < params->library_count; i++) {
         write_byte(out, RDB_OPCODE_FUNCTION2);
         rdb_write_string(out, params->libraries[i]);
     }
 }
 
-void rdb_write_key(struct output *out, const struct entry *entry, enum rdb_access access, int version) {
+void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version) {
     int64_t expire_at = entry_expire_at(entry);
     if (expire_at >= 0) {
         write_byte(out, RDB_OPCODE_EXPIRETIME_MS);
@@ -72,7 +81,7 @@ void rdb_write_key(struct output *out, const struct entry *entry, enum rdb_acces
     }
     write_byte(out, (uint8_t)rdb_value_type(entry, version));
     rdb_write_string(out, entry_key(entry));
-    rdb_write_value(out, entry, version);
+    rdb_write_value(out, entry, db, version);
 }
 
 /* "slot-info": the slot, and its keys, keys with an expiry, and keys with items that expire. */
@@ -112,7 +121,7 @@ static int write_keys(const struct db_writer *writer, int only_slot, size_t coun
             slot = (int)hash_slot(entry_key(entry));
             write_slot_info(out, db, (unsigned)slot);
         }
-        rdb_write_key(out, entry, params->access, writer->version);
+        rdb_write_key(out, entry, db_id(db), params->access, writer->version);
         if (params->key_saved) params->key_saved(params->context);
         if (++*writer->keys % PROGRESS_KEYS) continue;
         if (params->progress) params->progress(params->context, *writer->keys, sink_offset(writer->sink));
@@ -154,6 +163,7 @@ int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save
         if (!params->without_keys) error = write_db(&writer);
     }
     if (error) return error;
+    write_extensions(&sink->out, params, true);
     write_byte(&sink->out, RDB_OPCODE_EOF);
     uint64_t sum = htole64(sink->checksum ? sink_checksum(sink) : 0);
     output_write(&sink->out, slice_make(&sum, sizeof sum));

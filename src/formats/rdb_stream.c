@@ -72,7 +72,7 @@ void rdb_write_stream(struct output *out, const struct stream *stream, bool acti
 static bool fail_corrupt(struct rdb_reader *in, const char *what) {
     return source_fail(in->source, -EINVAL, "%s", what);
 }
-static bool failed(const struct rdb_reader *in) {
+static bool rdb_stream_failed(const struct rdb_reader *in) {
     return in->source->failed;
 }
 
@@ -104,7 +104,7 @@ static void read_node(struct rdb_reader *in, struct stream *stream, struct strea
         fail_corrupt(in, "Stream listpacks are not in order");
     else if (!stream_node_validate(lp, len, master, after, &living))
         fail_corrupt(in, "Stream listpack integrity check failed.");
-    if (!failed(in) && living)
+    if (!rdb_stream_failed(in) && living)
         stream_add_node(stream, master, lp, living);
     else
         mem_free(lp);
@@ -116,7 +116,7 @@ static void read_ids(struct rdb_reader *in, struct stream *stream, enum rdb_type
     stream->last_id = read_id(in);
     if (stream_id_compare(stream->last_id, after) < 0) fail_corrupt(in, "Stream has entries above its last ID");
     stream->entries_added = stream->length;
-    if (type == RDB_STREAM || failed(in)) return;
+    if (type == RDB_STREAM || rdb_stream_failed(in)) return;
     read_id(in); /* the first id, which follows from the entries */
     stream->max_deleted_id = read_id(in);
     stream->entries_added = rdb_read_length(in);
@@ -126,11 +126,11 @@ static void read_ids(struct rdb_reader *in, struct stream *stream, enum rdb_type
 
 static void read_group_pending(struct rdb_reader *in, struct stream_group *group) {
     uint64_t count = rdb_read_length(in);
-    for (uint64_t i = 0; i < count && !failed(in); i++) {
+    for (uint64_t i = 0; i < count && !rdb_stream_failed(in); i++) {
         struct stream_id id = read_raw_id(in);
         int64_t delivered_ms = rdb_read_time(in);
         uint64_t deliveries = rdb_read_length(in);
-        if (!failed(in) && !stream_pending_restore(group, id, delivered_ms, deliveries))
+        if (!rdb_stream_failed(in) && !stream_pending_restore(group, id, delivered_ms, deliveries))
             fail_corrupt(in, "Duplicated global PEL entry loading stream consumer group");
     }
 }
@@ -140,15 +140,15 @@ static uint64_t read_consumer(struct rdb_reader *in, struct stream_group *group,
     struct slice name;
     if (!rdb_read_string_kept(in, &in->first, &name)) return 0;
     int64_t seen_ms = rdb_read_time(in), active_ms = type == RDB_STREAM_3 ? rdb_read_time(in) : seen_ms;
-    struct stream_consumer *consumer = failed(in) ? NULL : stream_consumer_create(group, name, seen_ms);
+    struct stream_consumer *consumer = rdb_stream_failed(in) ? NULL : stream_consumer_create(group, name, seen_ms);
     if (consumer)
         consumer->active_ms = active_ms;
     else
         fail_corrupt(in, "Duplicate stream consumer detected.");
     uint64_t count = rdb_read_length(in);
-    for (uint64_t i = 0; i < count && !failed(in); i++) {
+    for (uint64_t i = 0; i < count && !rdb_stream_failed(in); i++) {
         struct stream_id id = read_raw_id(in);
-        struct stream_pending *pending = failed(in) ? NULL : stream_pending_find(group, id);
+        struct stream_pending *pending = rdb_stream_failed(in) ? NULL : stream_pending_find(group, id);
         if (!pending)
             fail_corrupt(in, "Consumer entry not found in group global PEL");
         else if (pending->consumer == consumer)
@@ -167,7 +167,7 @@ static void read_group(struct rdb_reader *in, struct stream *stream, enum rdb_ty
     if (!rdb_read_string_kept(in, &in->first, &name)) return;
     struct stream_id last_id = read_id(in);
     int64_t entries_read = type == RDB_STREAM ? stream_entries_up_to(stream, last_id) : (int64_t)rdb_read_length(in);
-    if (failed(in)) return;
+    if (rdb_stream_failed(in)) return;
     if (entries_read < STREAM_READ_UNKNOWN) {
         fail_corrupt(in, "Stream consumer group has an impossible number of entries read");
         return;
@@ -179,7 +179,7 @@ static void read_group(struct rdb_reader *in, struct stream *stream, enum rdb_ty
     }
     read_group_pending(in, group);
     uint64_t owned = 0, count = rdb_read_length(in);
-    for (uint64_t i = 0; i < count && !failed(in); i++) owned += read_consumer(in, group, type);
+    for (uint64_t i = 0; i < count && !rdb_stream_failed(in); i++) owned += read_consumer(in, group, type);
     if (owned != radix_tree_len(group->pending)) fail_corrupt(in, "Stream CG PEL entry without consumer");
 }
 
@@ -187,11 +187,11 @@ struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type) {
     struct stream *stream = stream_new();
     struct stream_id after = STREAM_ID_MIN;
     uint64_t nodes = rdb_read_length(in);
-    for (uint64_t i = 0; i < nodes && !failed(in); i++) read_node(in, stream, &after);
+    for (uint64_t i = 0; i < nodes && !rdb_stream_failed(in); i++) read_node(in, stream, &after);
     read_ids(in, stream, type, after);
     uint64_t groups = rdb_read_length(in);
-    for (uint64_t i = 0; i < groups && !failed(in); i++) read_group(in, stream, type);
-    if (!failed(in)) return stream;
+    for (uint64_t i = 0; i < groups && !rdb_stream_failed(in); i++) read_group(in, stream, type);
+    if (!rdb_stream_failed(in)) return stream;
     stream_free(stream);
     return NULL;
 }

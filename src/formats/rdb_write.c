@@ -3,6 +3,7 @@
  * A value is written while it is iterated over, without a copy, whatever its size. Listpacks, intsets and the nodes of
  * lists and streams are written as they are in memory. */
 #include "formats/rdb.h"
+#include "formats/rdb_opcodes.h"
 #include "formats/rdb_stream.h"
 #include "lib/structures/intset.h"
 #include "store/hash.h"
@@ -23,6 +24,7 @@ enum rdb_type rdb_value_type(const struct entry *entry, int version) {
         return packed ? (old ? RDB_SET : RDB_SET_LISTPACK) : encoding == ENCODING_INTSET ? RDB_SET_INTSET : RDB_SET;
     case TYPE_ZSET: return packed ? RDB_ZSET_LISTPACK : RDB_ZSET_2;
     case TYPE_STREAM: return old ? RDB_STREAM_2 : RDB_STREAM_3;
+    case TYPE_EXTENSION: return RDB_MODULE_2;
     default: return RDB_STRING;
     }
 }
@@ -103,7 +105,24 @@ static void write_zset(struct output *out, const struct entry *entry) {
     }
 }
 
-void rdb_write_value(struct output *out, const struct entry *entry, int version) {
+static void write_extension(struct output *out, const struct entry *entry, int db) {
+    const struct extension_value *structure = extension_of(entry);
+    struct extension_place place = {db, entry_key(entry)};
+    rdb_write_length(out, structure->type->id);
+    structure->type->methods->write(structure->type, &place, structure->value, out);
+    rdb_write_length(out, RDB_ITEM_END);
+}
+
+void rdb_write_extension_aux(struct output *out, uint64_t id, bool after_keys) {
+    enum { BEFORE = 1, AFTER = 2 };
+    output_reserve(out, 1)[0] = (char)RDB_OPCODE_MODULE_AUX;
+    output_commit(out, 1);
+    rdb_write_length(out, id);
+    rdb_write_length(out, RDB_ITEM_UNSIGNED);
+    rdb_write_length(out, after_keys ? AFTER : BEFORE);
+}
+
+void rdb_write_value(struct output *out, const struct entry *entry, int db, int version) {
     switch (rdb_value_type(entry, version)) {
     case RDB_STRING: write_string(out, entry); break;
     case RDB_LIST_QUICKLIST_2:
@@ -115,6 +134,7 @@ void rdb_write_value(struct output *out, const struct entry *entry, int version)
     case RDB_SET_INTSET: rdb_write_string(out, slice_make(entry_value(entry), intset_bytes(entry_value(entry)))); break;
     case RDB_SET: write_set(out, entry); break;
     case RDB_ZSET_2: write_zset(out, entry); break;
+    case RDB_MODULE_2: write_extension(out, entry, db); break;
     case RDB_STREAM_2: rdb_write_stream(out, stream_of(entry), false); break;
     case RDB_STREAM_3: rdb_write_stream(out, stream_of(entry), true); break;
     default: write_listpack(out, entry_value(entry));

@@ -24,7 +24,7 @@ enum {
     AT_ONCE = 64 * 1024      /* bytes per read, so that the checksum finds them in the CPU's cache */
 };
 
-struct piece {
+struct helper_piece {
     struct blob *blob; /* held */
     char *to;
     size_t len;
@@ -42,7 +42,7 @@ struct read_helper {
     unsigned left;          /* the first that has not left the ring */
     _Atomic unsigned taken; /* the first that no thread has taken */
     _Atomic unsigned added;
-    struct piece pieces[PIECES];
+    struct helper_piece pieces[PIECES];
     size_t waiting; /* bytes added since the background thread was last woken */
     /* Totals of the pieces that have left the ring. */
     uint64_t crc;
@@ -67,7 +67,7 @@ void read_helper_free(struct read_helper *helper) {
     mem_free(helper);
 }
 
-static void read_piece(const struct read_helper *helper, struct piece *piece) {
+static void read_piece(const struct read_helper *helper, struct helper_piece *piece) {
     size_t got = 0;
     while (got < piece->len) {
         char *to = piece->to + got;
@@ -101,7 +101,7 @@ static void read_all(void *helper) {
     while (read_next(helper)) continue;
 }
 
-static void leave(struct read_helper *helper, struct piece *piece) {
+static void read_helper_leave(struct read_helper *helper, struct helper_piece *piece) {
     blob_release(piece->blob);
     helper->bytes += (int64_t)(piece->gap_len + piece->len);
     if (helper->checksum) {
@@ -115,9 +115,9 @@ static void leave(struct read_helper *helper, struct piece *piece) {
 static void leave_done(struct read_helper *helper) {
     unsigned added = atomic_load_explicit(&helper->added, memory_order_relaxed);
     for (; helper->left != added; helper->left++) {
-        struct piece *piece = &helper->pieces[helper->left % PIECES];
+        struct helper_piece *piece = &helper->pieces[helper->left % PIECES];
         if (!atomic_load_explicit(&piece->done, memory_order_acquire)) break;
-        leave(helper, piece);
+        read_helper_leave(helper, piece);
     }
 }
 static void wait_for_all(struct read_helper *helper) {
@@ -137,8 +137,8 @@ void read_helper_add(struct read_helper *helper, struct blob *blob, char *to, si
         if (number - helper->left == PIECES) wait_for_all(helper);
     }
     must_less(number - helper->left, (unsigned)PIECES);
-    helper->pieces[number % PIECES] =
-        (struct piece){.blob = blob_hold(blob), .to = to, .len = len, .offset = offset, .gap = gap, .gap_len = gap_len};
+    helper->pieces[number % PIECES] = (struct helper_piece){
+        .blob = blob_hold(blob), .to = to, .len = len, .offset = offset, .gap = gap, .gap_len = gap_len};
     atomic_store_explicit(&helper->added, number + 1, memory_order_release);
     helper->waiting += len;
     if (helper->waiting < WAKE_BYTES || background_pending(BACKGROUND_READ)) return;

@@ -13,6 +13,7 @@
 #include "formats/read_helper.h"
 #include "lib/hash/crc64.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -85,12 +86,13 @@ uint64_t source_offset(const struct source *source) {
 uint64_t source_left(const struct source *source) {
     if (source->failed) return 0;
     if (source->size == UINT64_MAX) return UINT64_MAX;
-    /* The size is no upper bound: a file may grow while it is read. */
+    /* The size is not an upper bound: a file may grow while it is read. */
     uint64_t offset = source_offset(source), window = (uint64_t)(source->end - source->at);
     return source->size > offset + window ? source->size - offset : window;
 }
 
 static void sum_consumed(struct source *source) {
+    must(source->summed <= source->at && source->at <= source->end);
     if (source->checksum) source->crc = crc64(source->crc, source->summed, (size_t)(source->at - source->summed));
     source->gap += (uint64_t)(source->at - source->summed);
     source->summed = source->at;
@@ -105,7 +107,7 @@ uint64_t source_checksum(struct source *source) {
     return source->crc;
 }
 
-static bool fail(struct source *source, uint64_t offset, int error, const char *format, va_list arguments) {
+static bool source_file_fail(struct source *source, uint64_t offset, int error, const char *format, va_list arguments) {
     if (source->failed) return false;
     source->failed_at = offset;
     source->failed = true;
@@ -117,14 +119,14 @@ static bool fail(struct source *source, uint64_t offset, int error, const char *
 bool source_fail(struct source *source, int error, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fail(source, source_offset(source), error, format, arguments);
+    source_file_fail(source, source_offset(source), error, format, arguments);
     va_end(arguments);
     return false;
 }
 bool source_fail_at(struct source *source, uint64_t offset, int error, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fail(source, offset, error, format, arguments);
+    source_file_fail(source, offset, error, format, arguments);
     va_end(arguments);
     return false;
 }

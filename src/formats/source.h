@@ -23,7 +23,7 @@ enum {
     SOURCE_NEED_MAX = 64 * 1024, /* maximum of source_need() */
     SOURCE_BUFFER = 256 * 1024,  /* size of the buffer if the input is not in memory */
     SOURCE_STEP = 1024 * 1024,   /* first allocation for a string that may be longer than the input */
-    SOURCE_REASON_MAX = 160
+    SOURCE_REASON_MAX = 256
 };
 
 struct blob;
@@ -47,7 +47,6 @@ struct source {
     bool checksum;  /* source_start_checksum() was called */
     /* Called after each `progress_interval` bytes that were read completely. False stops reading with -ECANCELED. */
     bool (*progress)(struct source *source);
-    void *progress_context;
     uint64_t progress_interval, progress_next;
     /* private */
     char *allocation;   /* contains `buffer` */

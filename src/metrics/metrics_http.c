@@ -12,6 +12,8 @@
 #include "metrics/metrics.h"
 #include "net/connection.h"
 #include "server/feature.h"
+#include "server/server.h"
+#include "server/config/config.h"
 #include "server/stats/info.h"
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +21,7 @@
 
 enum { CONNECTIONS = 16, REQUEST_MAX = 4096, SECONDS = 10, LISTENERS_MAX = 16 };
 
-struct session {
+struct http_session {
     struct list_link link;
     struct connection *conn;
     struct event_timer timer;
@@ -34,7 +36,7 @@ static int listeners_count;
 static struct list sessions = LIST_INIT(sessions);
 static bool started;
 
-static void session_end(struct session *session) {
+static void session_end(struct http_session *session) {
     list_remove(&sessions, &session->link);
     event_timer_cancel(server.loop, &session->timer);
     conn_close(session->conn);
@@ -43,7 +45,8 @@ static void session_end(struct session *session) {
 
 /* --- Replies --- */
 
-static void reply(struct session *session, const char *status, const char *headers, struct slice body, bool with_body) {
+static void reply(struct http_session *session, const char *status, const char *headers, struct slice body,
+                  bool with_body) {
     struct output *out = &session->conn->out;
     char head[512];
     int len = snprintf(head, sizeof head,
@@ -57,18 +60,16 @@ static void reply(struct session *session, const char *status, const char *heade
     if (!conn_pending(session->conn)) session_end(session);
 }
 
-static void http_error(struct session *session, const char *status, const char *headers) {
+static void http_error(struct http_session *session, const char *status, const char *headers) {
     char headers_all[128], body[64];
     snprintf(headers_all, sizeof headers_all, "%sContent-Type: text/plain; charset=utf-8\r\n", headers);
     int len = snprintf(body, sizeof body, "%s\n", status);
     reply(session, status, headers_all, slice_make(body, (size_t)len), true);
 }
 
-static void reply_page(struct session *session, bool with_body) {
+static void reply_page(struct http_session *session, bool with_body) {
     static const struct slice everything = {"everything", 10};
-    struct memory_output info, page;
-    memory_output_init(&info);
-    memory_output_init(&page);
+    struct memory_output info = MEMORY_OUTPUT_INIT, page = MEMORY_OUTPUT_INIT;
     info_write(&info.out, 1, &everything);
     metrics_write(&page.out, memory_output_slice(&info));
     reply(session, "200 OK", "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n", memory_output_slice(&page),
@@ -104,7 +105,7 @@ static bool same(struct slice word, const char *text) {
     return slice_equal(word, slice_of(text));
 }
 
-static void request_serve(struct session *session, struct slice request) {
+static void request_serve(struct http_session *session, struct slice request) {
     struct slice line =
         slice_make(request.data, (size_t)((const char *)memchr(request.data, '\n', request.len) - request.data));
     if (line.len && line.data[line.len - 1] == '\r') line.len--;
@@ -125,7 +126,7 @@ static void request_serve(struct session *session, struct slice request) {
 }
 
 static void on_readable(struct connection *conn) {
-    struct session *session = conn->owner;
+    struct http_session *session = conn->owner;
     if (session->replied) {
         conn_consume(conn, conn->in_len);
         return;
@@ -138,29 +139,30 @@ static void on_readable(struct connection *conn) {
         http_error(session, "431 Request Header Fields Too Large", "");
 }
 static void on_drained(struct connection *conn) {
-    struct session *session = conn->owner;
+    struct http_session *session = conn->owner;
     if (session->replied && !conn_pending(conn)) session_end(session);
 }
 /* The peer may have closed only its sending direction, and still wait for the rest of the reply. */
-static void on_closed(struct connection *conn) {
-    struct session *session = conn->owner;
+static void metrics_on_closed(struct connection *conn) {
+    struct http_session *session = conn->owner;
     if (conn->error || !session->replied || !conn_pending(conn)) session_end(session);
 }
 static uint64_t on_timeout(struct event_timer *timer) {
-    struct session *session = container_of(timer, struct session, timer);
+    struct http_session *session = container_of(timer, struct http_session, timer);
     session->conn->drops_output = true;
     session_end(session);
     return 0;
 }
 
-static const struct connection_events events = {.readable = on_readable, .drained = on_drained, .closed = on_closed};
+static const struct connection_events events = {
+    .readable = on_readable, .drained = on_drained, .closed = metrics_on_closed};
 
 static void on_accepted(struct listener *listener, struct connection *conn) {
     if (sessions.len >= CONNECTIONS) {
         conn_close(conn);
         return;
     }
-    struct session *session = mem_calloc(1, sizeof *session);
+    struct http_session *session = mem_calloc(1, sizeof *session);
     session->conn = conn;
     conn->owner = session;
     conn->events = &events;
@@ -195,7 +197,7 @@ static bool listen_all(void) {
     return !unix_path[0] || listen_at("unix", unix_path, 0);
 }
 
-static const char *apply(void) {
+static const char *metrics_apply(void) {
     if (!started) return NULL;
     close_all();
     return listen_all() ? NULL : "Failed to listen for metrics. Check server logs.";
@@ -213,7 +215,7 @@ static const char *check_path(const struct config_option *option, struct slice t
     return text.len && text.data[0] != '/' ? "The path must be absolute." : NULL;
 }
 
-static void start(void) {
+static void metrics_start(void) {
     started = true;
     if (!listen_all()) {
         log_warning("Failed listening for metrics, aborting.");
@@ -227,9 +229,9 @@ static void start(void) {
             log_notice("Metrics are served at %s", unix_path);
     }
 }
-static void stop(void) {
+static void metrics_stop(void) {
     close_all();
-    list_each(&sessions, link) session_end(container_of(link, struct session, link));
+    list_each(&sessions, link) session_end(container_of(link, struct http_session, link));
 }
 
 static const struct config_option metrics_options[] = {{.name = "metrics-port",
@@ -238,23 +240,23 @@ static const struct config_option metrics_options[] = {{.name = "metrics-port",
                                                         .initial = "0",
                                                         .min = 0,
                                                         .max = 65535,
-                                                        .apply = apply},
+                                                        .apply = metrics_apply},
                                                        {.name = "metrics-bind",
                                                         .type = CONFIG_STRINGS,
                                                         .flags = CONFIG_MULTI_ARG,
                                                         .value = &addresses,
                                                         .initial = "127.0.0.1 -::1",
                                                         .check = check_bind,
-                                                        .apply = apply},
+                                                        .apply = metrics_apply},
                                                        {.name = "metrics-unixsocket",
                                                         .type = CONFIG_STRING,
                                                         .value = &unix_path,
                                                         .initial = "",
                                                         .check = check_path,
-                                                        .apply = apply},
+                                                        .apply = metrics_apply},
                                                        {.name = NULL}};
 
-static const struct server_part metrics_part = {.name = "metrics", .start = start, .stop = stop};
+static const struct server_part metrics_part = {.name = "metrics", .start = metrics_start, .stop = metrics_stop};
 
 const struct feature metrics_feature = {
     .name = "metrics", .options = OPTIONS(metrics_options), .parts = PARTS(&metrics_part)};

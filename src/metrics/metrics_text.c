@@ -12,17 +12,17 @@
 
 enum { PAIRS_MAX = 32 };
 
-struct pair {
+struct metrics_pair {
     struct slice key, value;
 };
-struct sample {
+struct metrics_sample {
     size_t name_at, name_len, rest_len; /* in the buffer: the name, followed by labels, value and line end */
     struct slice section, field;        /* in the text of INFO */
     enum sample_type { SAMPLE_GAUGE, SAMPLE_COUNTER, SAMPLE_SUMMARY } type;
 };
 struct page {
     struct memory_output text;
-    struct sample *samples;
+    struct metrics_sample *samples;
     size_t count, capacity;
     struct slice section;
 };
@@ -83,7 +83,7 @@ static bool is_counter(struct slice section, struct slice field) {
 
 /* The number in a field, in the syntax of Prometheus: "83.71%" becomes 83.71, "ok" and "up" become 1, "err", "fail" and
  * "down" 0. False: the field is text. */
-static bool number_of(struct slice field, struct slice value, struct slice *number) {
+static bool metrics_text_number_of(struct slice field, struct slice value, struct slice *number) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (glob_match(slice_of(texts[i]), field, false)) return false;
     *number = value;
@@ -115,7 +115,7 @@ static bool slice_ends(struct slice text, const char *end) {
 
 /* --- Samples --- */
 
-static void put(struct page *page, const char *text) {
+static void metrics_text_put(struct page *page, const char *text) {
     output_write(&page->text.out, slice_of(text));
 }
 /* Replaces characters that are invalid in a name by '_'. */
@@ -130,53 +130,50 @@ static void name_write(struct page *page, struct slice name) {
 static void value_write(struct page *page, struct slice value) {
     for (size_t i = 0; i < value.len; i++) {
         char c = value.data[i];
-        if (c == '"' || c == '\\') put(page, "\\");
+        if (c == '"' || c == '\\') metrics_text_put(page, "\\");
         output_write(&page->text.out, c >= ' ' && c < 127 ? slice_make(&value.data[i], 1) : SLICE("?"));
     }
 }
 
 /* The suffix _total is for counters, and _count for summaries: other metrics lose it. */
 static void sample_begin(struct page *page, struct slice base, struct slice field, const char *end) {
-    if (page->count == page->capacity) {
-        page->capacity = page->capacity ? page->capacity * 2 : 512;
-        page->samples = mem_realloc(page->samples, page->capacity * sizeof *page->samples);
-    }
-    struct sample *sample = &page->samples[page->count++];
+    mem_grow(page->samples, page->count, page->capacity, 512);
+    struct metrics_sample *sample = &page->samples[page->count++];
     bool counter = !*end && is_counter(page->section, field.len ? field : base);
-    *sample = (struct sample){.name_at = memory_output_slice(&page->text).len,
-                              .section = page->section,
-                              .field = field.len ? field : base,
-                              .type = counter ? SAMPLE_COUNTER : SAMPLE_GAUGE};
-    put(page, "valkey_");
+    *sample = (struct metrics_sample){.name_at = memory_output_slice(&page->text).len,
+                                      .section = page->section,
+                                      .field = field.len ? field : base,
+                                      .type = counter ? SAMPLE_COUNTER : SAMPLE_GAUGE};
+    metrics_text_put(page, "valkey_");
     if (counter && !field.len && slice_starts(base, "total_")) base.data += 6, base.len -= 6;
     if (!counter && !field.len && slice_ends(base, "_total")) base.len -= 6;
     if (!counter && !field.len && slice_ends(base, "_count")) base.len -= 6;
     name_write(page, base);
-    if (field.len) put(page, "_");
+    if (field.len) metrics_text_put(page, "_");
     name_write(page, field);
-    put(page, end);
-    if (counter && !slice_ends(memory_output_slice(&page->text), "_total")) put(page, "_total");
+    metrics_text_put(page, end);
+    if (counter && !slice_ends(memory_output_slice(&page->text), "_total")) metrics_text_put(page, "_total");
     sample->name_len = memory_output_slice(&page->text).len - sample->name_at;
 }
 static void label_write(struct page *page, struct slice key, struct slice value, bool first) {
-    put(page, first ? "{" : ",");
+    metrics_text_put(page, first ? "{" : ",");
     name_write(page, key);
-    put(page, "=\"");
+    metrics_text_put(page, "=\"");
     value_write(page, value);
-    put(page, "\"");
+    metrics_text_put(page, "\"");
 }
 static void sample_end(struct page *page, bool labels, struct slice number) {
-    struct sample *sample = &page->samples[page->count - 1];
-    put(page, labels ? "} " : " ");
+    struct metrics_sample *sample = &page->samples[page->count - 1];
+    metrics_text_put(page, labels ? "} " : " ");
     output_write(&page->text.out, number);
-    put(page, "\n");
+    metrics_text_put(page, "\n");
     sample->rest_len = memory_output_slice(&page->text).len - sample->name_at - sample->name_len;
 }
 
 /* --- Rows --- */
 
 /* Splits "k=v,k=v". Returns the number of pairs; 0: the value is not such a list. */
-static int pairs_split(struct slice value, struct pair pairs[static PAIRS_MAX]) {
+static int pairs_split(struct slice value, struct metrics_pair pairs[static PAIRS_MAX]) {
     int count = 0;
     while (value.len && count < PAIRS_MAX) {
         const char *comma = memchr(value.data, ',', value.len);
@@ -184,14 +181,14 @@ static int pairs_split(struct slice value, struct pair pairs[static PAIRS_MAX]) 
         const char *sign = memchr(value.data, '=', len);
         if (!sign || sign == value.data) return 0;
         size_t key = (size_t)(sign - value.data);
-        pairs[count++] = (struct pair){slice_make(value.data, key), slice_make(sign + 1, len - key - 1)};
+        pairs[count++] = (struct metrics_pair){slice_make(value.data, key), slice_make(sign + 1, len - key - 1)};
         value = slice_make(value.data + len + (comma != NULL), value.len - len - (comma != NULL));
     }
     return count;
 }
 
 /* "cmdstat_get" is the base "cmdstat" with the label cmd="get"; "slave0" is "slave" with slave="0". */
-static void base_split(struct slice name, struct slice *base, struct pair *label) {
+static void base_split(struct slice name, struct slice *base, struct metrics_pair *label) {
     static const struct {
         const char *prefix, *label;
     } prefixes[] = {{"cmdstat_", "cmd"}, {"errorstat_", "error"}, {"latency_percentiles_usec_", "cmd"}};
@@ -199,50 +196,51 @@ static void base_split(struct slice name, struct slice *base, struct pair *label
         size_t len = strlen(prefixes[i].prefix);
         if (!slice_starts(name, prefixes[i].prefix)) continue;
         *base = slice_make(name.data, len - 1);
-        *label = (struct pair){slice_of(prefixes[i].label), slice_make(name.data + len, name.len - len)};
+        *label = (struct metrics_pair){slice_of(prefixes[i].label), slice_make(name.data + len, name.len - len)};
         return;
     }
     size_t len = name.len;
     while (len && name.data[len - 1] >= '0' && name.data[len - 1] <= '9') len--;
     *base = slice_make(name.data, len);
     if (len > 1 && name.data[len - 1] == '_') base->len--;
-    *label = (struct pair){*base, slice_make(name.data + len, name.len - len)};
+    *label = (struct metrics_pair){*base, slice_make(name.data + len, name.len - len)};
 }
 
 /* In a list, text and ports become labels of the other numbers. */
-static bool is_label(const struct pair *pair) {
+static bool is_label(const struct metrics_pair *pair) {
     struct slice number;
-    return slice_is(pair->key, "port") || !number_of(pair->key, pair->value, &number);
+    return slice_is(pair->key, "port") || !metrics_text_number_of(pair->key, pair->value, &number);
 }
 /* A key that occurs several times, as the addresses of a listener do, becomes one label. */
-static bool labels_write(struct page *page, const struct pair *label, const struct pair *pairs, int count) {
+static bool labels_write(struct page *page, const struct metrics_pair *label, const struct metrics_pair *pairs,
+                         int count) {
     bool any = label->value.len > 0;
     if (any) label_write(page, label->key, label->value, true);
     for (int i = 0; i < count; i++) {
         bool again = !is_label(&pairs[i]) || slice_equal(pairs[i].key, label->key);
         for (int k = 0; k < i && !again; k++) again = slice_equal(pairs[k].key, pairs[i].key);
         if (again) continue;
-        put(page, any ? "," : "{");
+        metrics_text_put(page, any ? "," : "{");
         name_write(page, pairs[i].key);
-        put(page, "=\"");
+        metrics_text_put(page, "=\"");
         for (int k = i; k < count; k++) {
             if (!slice_equal(pairs[k].key, pairs[i].key)) continue;
-            if (k > i) put(page, " ");
+            if (k > i) metrics_text_put(page, " ");
             value_write(page, pairs[k].value);
         }
-        put(page, "\"");
+        metrics_text_put(page, "\"");
         any = true;
     }
     return any;
 }
 
-static void list_row(struct page *page, struct slice name, const struct pair *pairs, int count) {
+static void list_row(struct page *page, struct slice name, const struct metrics_pair *pairs, int count) {
     struct slice base, number;
-    struct pair label;
+    struct metrics_pair label;
     bool any = false;
     base_split(name, &base, &label);
     for (int i = 0; i < count; i++) {
-        if (is_label(&pairs[i]) || !number_of(pairs[i].key, pairs[i].value, &number)) continue;
+        if (is_label(&pairs[i]) || !metrics_text_number_of(pairs[i].key, pairs[i].value, &number)) continue;
         any = true;
         double percentile;
         if (slice_is(page->section, "latencystats") && pairs[i].key.len > 1 && pairs[i].key.data[0] == 'p') {
@@ -283,9 +281,9 @@ static void number_row(struct page *page, struct slice name, struct slice number
 
 static void row(struct page *page, struct slice name, struct slice value) {
     struct slice number;
-    struct pair pairs[PAIRS_MAX];
+    struct metrics_pair pairs[PAIRS_MAX];
     if (!name.len || !value.len || slice_ends(name, "_human")) return;
-    if (number_of(name, value, &number)) {
+    if (metrics_text_number_of(name, value, &number)) {
         number_row(page, name, number);
         return;
     }
@@ -303,7 +301,7 @@ static void row(struct page *page, struct slice name, struct slice value) {
 
 static const char *sorted_text; /* the buffer of the samples that are sorted, since qsort() passes no context */
 static int sample_compare(const void *a, const void *b) {
-    const struct sample *x = a, *y = b;
+    const struct metrics_sample *x = a, *y = b;
     size_t shorter = x->name_len < y->name_len ? x->name_len : y->name_len;
     int order = memcmp(sorted_text + x->name_at, sorted_text + y->name_at, shorter);
     if (order) return order;
@@ -322,9 +320,9 @@ static void page_write(const struct page *page, struct output *out) {
     static const char *const types[] = {
         [SAMPLE_GAUGE] = " gauge\n", [SAMPLE_COUNTER] = " counter\n", [SAMPLE_SUMMARY] = " summary\n"};
     const char *text = memory_output_slice(&page->text).data;
-    const struct sample *before = NULL;
+    const struct metrics_sample *before = NULL;
     for (size_t i = 0; i < page->count; i++) {
-        const struct sample *sample = &page->samples[i];
+        const struct metrics_sample *sample = &page->samples[i];
         struct slice name = slice_make(text + sample->name_at, sample->name_len);
         if (!before || !slice_equal(name, slice_make(text + before->name_at, before->name_len))) {
             output_write(out, SLICE("# HELP "));
@@ -346,10 +344,7 @@ void metrics_write(struct output *out, struct slice info) {
     struct page page = {.section = SLICE("")};
     memory_output_init(&page.text);
     while (info.len) {
-        const char *end = memchr(info.data, '\n', info.len);
-        size_t len = end ? (size_t)(end - info.data) : info.len;
-        struct slice line = slice_make(info.data, len);
-        info = slice_make(info.data + len + (end != NULL), info.len - len - (end != NULL));
+        struct slice line = slice_take_line(&info);
         if (line.len && line.data[line.len - 1] == '\r') line.len--;
         if (line.len > 2 && line.data[0] == '#') {
             page.section = slice_make(line.data + 2, line.len - 2);

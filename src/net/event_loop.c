@@ -180,7 +180,7 @@ bool event_loop_takes_posts(const struct event_loop *loop) {
 }
 
 /* A chain of posts, linked from the newest to the oldest. */
-static void publish(struct event_loop *to, struct event_post *newest, struct event_post *oldest) {
+static void event_loop_publish(struct event_loop *to, struct event_post *newest, struct event_post *oldest) {
     must(to->takes_posts);
     oldest->next = atomic_load_explicit(&to->posts, memory_order_relaxed);
     while (!atomic_compare_exchange_weak(&to->posts, &oldest->next, newest)) {
@@ -189,7 +189,7 @@ static void publish(struct event_loop *to, struct event_post *newest, struct eve
 }
 
 void event_loop_post(struct event_loop *to, struct event_post *post) {
-    publish(to, post, post);
+    event_loop_publish(to, post, post);
 }
 
 void event_outbox_init(struct event_outbox *outbox, struct event_loop *from, struct event_loop *to) {
@@ -199,7 +199,7 @@ void event_outbox_init(struct event_outbox *outbox, struct event_loop *from, str
 void event_outbox_publish(struct event_outbox *outbox) {
     if (!outbox->count) return;
     list_remove(&outbox->from->outboxes, &outbox->link);
-    publish(outbox->to, outbox->newest, outbox->oldest);
+    event_loop_publish(outbox->to, outbox->newest, outbox->oldest);
     outbox->newest = outbox->oldest = NULL;
     outbox->count = 0;
 }
@@ -350,15 +350,10 @@ static uint64_t time_after(uint64_t now, uint64_t us) {
     return us > INT64_MAX - now ? INT64_MAX : now + us;
 }
 
-/* The timer is this loop's, at its index. */
-static inline void check_timer(const struct event_loop *loop, const struct event_timer *timer) {
-    must(timer->heap_index <= loop->timers.len && loop->timers.items[timer->heap_index - 1] == timer);
-}
-
 void event_timer_cancel(struct event_loop *loop, struct event_timer *timer) {
     if (!timer->heap_index) return;
     check_thread(loop);
-    check_timer(loop, timer);
+    must(timer->heap_index <= loop->timers.len && loop->timers.items[timer->heap_index - 1] == timer);
     heap_remove(&loop->timers, &timers_type, timer->heap_index - 1);
     timer->heap_index = 0;
 }
@@ -445,8 +440,7 @@ static bool sources_busy(const struct event_loop *loop) {
 }
 
 static bool sources_let_sleep(struct event_loop *loop) {
-    list_each(&loop->pollers, link) {
-        struct event_poller *poller = container_of(link, struct event_poller, link);
+    list_each_entry(&loop->pollers, struct event_poller, link, poller) {
         if (poller->prepare_sleep && !poller->prepare_sleep(poller)) return false;
     }
     return true;
@@ -460,10 +454,8 @@ void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred, 
 }
 
 struct event_attachment *event_loop_attachment(struct event_loop *loop, const void *key) {
-    list_each(&loop->attachments, link) {
-        struct event_attachment *attachment = container_of(link, struct event_attachment, link);
+    list_each_entry(&loop->attachments, struct event_attachment, link, attachment)
         if (attachment->key == key) return attachment;
-    }
     return NULL;
 }
 
@@ -473,6 +465,10 @@ void event_loop_attach(struct event_loop *loop, struct event_attachment *attachm
 
 void event_loop_set_hooks(struct event_loop *loop, const struct event_hooks *hooks) {
     loop->hooks = hooks ? *hooks : (struct event_hooks){0};
+}
+
+void event_loop_adopt(struct event_loop *loop) {
+    if (loop->thread) loop->thread = thread_here();
 }
 
 const struct event_loop_stats *event_loop_stats(const struct event_loop *loop) {
@@ -552,6 +548,22 @@ static void look_at_usage(struct event_loop *loop) {
     if (awake_us > ran_us && awake_us - ran_us >= awake_us / 4) cpu_was_lost(loop, awake_us - ran_us);
 }
 
+/* Other threads may use the loop during the wait. They may remove a descriptor whose event has been fetched; events are
+ * level-triggered, so the ones that are left can be fetched again. */
+static __attribute__((noinline)) int wait_shared(struct event_loop *loop, struct epoll_event *events,
+                                                 int64_t timeout_us) {
+    loop->hooks.asleep(loop->hooks.context);
+    int count = wait_events(loop, events, timeout_us);
+    if (!loop->hooks.awake(loop->hooks.context)) return count;
+    loop->thread = thread_here();
+    return wait_events(loop, events, 0);
+}
+
+static inline int ask_for_events(struct event_loop *loop, struct epoll_event *events, int64_t timeout_us) {
+    bool shared = __builtin_expect(loop->hooks.asleep != NULL, 0) && loop->depth == 1;
+    return shared ? wait_shared(loop, events, timeout_us) : wait_events(loop, events, timeout_us);
+}
+
 /* Asks for events without sleeping, for the time of a short sleep. */
 static int look_for_events(struct event_loop *loop, struct epoll_event *events) {
     uint64_t began = clock_monotonic_us();
@@ -559,7 +571,7 @@ static int look_for_events(struct event_loop *loop, struct epoll_event *events) 
     clock_follow();
     if (clock_mono() < loop->spin_from_us) return 0;
     do {
-        int count = wait_events(loop, events, 0);
+        int count = ask_for_events(loop, events, 0);
         loop->stats.spins++;
         if (count) {
             loop->short_sleeps = SHORT_SLEEPS;
@@ -604,7 +616,7 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
         loop->stats.busy_us += busy_us;
         if (busy_us > loop->stats.longest_us) loop->stats.longest_us = busy_us;
     }
-    if (!count) count = wait_events(loop, events, timeout_us);
+    if (!count) count = ask_for_events(loop, events, timeout_us);
     if (said_asleep) atomic_store_explicit(&loop->asleep, false, memory_order_relaxed);
     clock_update();
     if (timeout_us != 0) {
@@ -680,7 +692,6 @@ int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
     dispatch.count = wait_turn(loop, events, timeout_us);
     loop->dispatch = &dispatch;
     loop->stats.turns++;
-    if (outermost && loop->hooks.after_wait) loop->hooks.after_wait(loop->hooks.context);
     int done = 0;
     if (loop->pollers.len) done += poll_turn(loop, timeout_us != 0 && dispatch.count == 0);
     done += dispatch_events(&dispatch);

@@ -5,12 +5,11 @@
  *   1. hook before_wait
  *   2. wait for descriptors (do not wait while a polled source is busy)
  *   3. clock_update()
- *   4. hook after_wait
- *   5. poll the polled sources, repeatedly while one of them is busy and there is nothing else to do
- *   6. handlers of ready descriptors
- *   7. posts
- *   8. due timers
- *   9. deferred work
+ *   4. poll the polled sources, repeatedly while one of them is busy and there is nothing else to do
+ *   5. handlers of ready descriptors
+ *   6. posts
+ *   7. due timers
+ *   8. deferred work
  *
  * A handler may run the loop itself (a blocking wait, a long-running script). Such a nested iteration calls no hooks
  * and runs no deferred work, so objects that the outer handlers use stay alive. Work that must also run in nested
@@ -40,7 +39,7 @@ void event_loop_wake(struct event_loop *loop);             /* from any thread or
 /* For an owner that waits elsewhere, in place of a turn's wait (the client library). event_loop_prepare_wait() arms the
  * polled sources; false: there is work, run a turn first. Then event_loop_fd() becomes readable when a descriptor of
  * the loop is ready or event_loop_wake() is called, but not when a timer is due. `spin`: false also while polled
- * sources are to be polled before the thread sleeps. Run a turn after the wait. */
+ * sources must be polled before the thread sleeps. Run a turn after the wait. */
 int event_loop_fd(const struct event_loop *loop);
 bool event_loop_prepare_wait(struct event_loop *loop, bool spin);
 uint64_t event_loop_next_due(const struct event_loop *loop); /* time of the next timer; INT64_MAX: there is none */
@@ -130,13 +129,19 @@ void event_outbox_init(struct event_outbox *outbox, struct event_loop *from, str
 void event_outbox_add(struct event_outbox *outbox, struct event_post *post); /* from `from`'s thread */
 void event_outbox_publish(struct event_outbox *outbox);                      /* now */
 
-/* Called in each iteration, before and after the wait. */
+/* Called in each outermost iteration. */
 struct event_hooks {
     void (*before_wait)(void *context);
-    void (*after_wait)(void *context);
+    /* Both or none, right before and after the kernel is asked for events: between them the loop's thread does not
+     * touch the loop. Another thread may use it then, as its own, after event_loop_adopt(). The hooks see to it that
+     * only one does, and that it has ended when `awake` returns: true if one did. It calls event_loop_wake() at the
+     * end. */
+    void (*asleep)(void *context);
+    bool (*awake)(void *context);
     void *context;
 };
 void event_loop_set_hooks(struct event_loop *loop, const struct event_hooks *hooks);
+void event_loop_adopt(struct event_loop *loop);
 
 /* An object that belongs to a loop and is freed with it, such as the buffers that all connections of a transport share.
  * The owner embeds the link in its struct; `key` is an address that the owner chooses. */

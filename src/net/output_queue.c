@@ -3,8 +3,8 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 
-static void append(struct output_queue *q, const char *data, size_t len, struct output_chunk *chunk,
-                   struct blob *blob) {
+static void chunk_append(struct output_queue *q, const char *data, size_t len, struct output_chunk *chunk,
+                         struct blob *blob) {
     struct output_segment *segment = mem_alloc(sizeof *segment);
     segment->link = (struct list_link){0};
     segment->data = data;
@@ -18,14 +18,14 @@ static void append(struct output_queue *q, const char *data, size_t len, struct 
 
 void output_queue_append(struct output_queue *q, struct output *out, size_t len) {
     must_equal(len, output_queue_unsealed(q, out));
-    append(q, q->chunk_start, len, q->chunk, NULL);
+    chunk_append(q, q->chunk_start, len, q->chunk, NULL);
     q->chunk->segments++;
     q->chunk_start = out->pos;
 }
 
 void output_queue_share(struct output_queue *q, struct output *out, struct blob *blob) {
     output_queue_seal(q, out);
-    append(q, blob->data, blob->len, NULL, blob);
+    chunk_append(q, blob->data, blob->len, NULL, blob);
     q->queued_blobs += blob->len;
 }
 

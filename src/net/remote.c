@@ -3,6 +3,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
+#include "net/placement.h"
 #include "net/remote_private.h"
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +19,7 @@ enum {
 
 /* --- Messages --- */
 
-static void send_to_end(struct remote *r, struct message *message) {
+static void send_to_end(struct remote *r, struct remote_message *message) {
     message->home = r;
     message->end = r->end;
     message->post.run = remote_at_end;
@@ -28,12 +29,12 @@ static void send_to_end(struct remote *r, struct message *message) {
     }
     message->post.next = NULL;
     *r->kept_end = message;
-    r->kept_end = (struct message **)&message->post.next;
+    r->kept_end = (struct remote_message **)&message->post.next;
 }
 
 void remote_send_command(struct remote *r, enum message_kind kind, int number) {
     if (!r->end) return;
-    struct message *message = remote_message_new(sizeof *message);
+    struct remote_message *message = remote_message_new(sizeof *message);
     message->kind = kind;
     message->number = number;
     message->trusted = r->conn.trusted;
@@ -46,16 +47,16 @@ bool remote_takes_output(const struct remote *r) {
     return r->end && !r->conn.error;
 }
 
-static void seal(struct remote *r, struct message *message) {
+static void seal(struct remote *r, struct remote_message *message) {
     message->post.next = NULL;
     *r->sealed_end = message;
-    r->sealed_end = (struct message **)&message->post.next;
+    r->sealed_end = (struct remote_message **)&message->post.next;
     r->sealed_len += message->reply_len + (message->blob ? message->blob->len : 0);
 }
 
 /* NULL: no memory is left. */
-static struct message *output_message(const struct remote *r, size_t space) {
-    struct message *message = conn_output_alloc(sizeof *message + space, r->sealed_len);
+static struct remote_message *output_message(const struct remote *r, size_t space) {
+    struct remote_message *message = conn_output_alloc(sizeof *message + space, r->sealed_len);
     if (!message) return NULL;
     remote_message_init(message, sizeof *message + space);
     message->kind = MESSAGE_OUTPUT;
@@ -64,7 +65,7 @@ static struct message *output_message(const struct remote *r, size_t space) {
     return message;
 }
 
-static void write_to(struct remote *r, struct message *message) {
+static void write_to(struct remote *r, struct remote_message *message) {
     r->filling = message;
     r->conn.out.pos = message ? message->reply + message->reply_len : NULL;
     r->conn.out.end = message ? message->reply + message->reply_capacity : NULL;
@@ -75,12 +76,12 @@ static uint64_t show_resume(struct event_timer *timer);
 static void drop_output(struct remote *r) {
     if (r->filling && r->filling != r->shown) remote_message_drop(r->filling);
     write_to(r, NULL);
-    struct message *next, *sealed = r->sealed;
+    struct remote_message *next, *sealed = r->sealed;
     r->sealed = NULL;
     r->sealed_end = &r->sealed;
     r->sealed_len = 0;
-    for (struct message *message = sealed; message; message = next) {
-        next = (struct message *)message->post.next;
+    for (struct remote_message *message = sealed; message; message = next) {
+        next = (struct remote_message *)message->post.next;
         message->reply_len = 0;
         if (message->kind == MESSAGE_INPUT)
             seal(r, message); /* the end counts on its return */
@@ -101,8 +102,8 @@ static void fail(struct remote *r) {
 /* Ends writing to `filling`; its bytes are sent by the next flush. A shown message cannot leave while its input is
  * needed: then its bytes move to a message with space for `more` behind them, which is returned, unsealed. Without
  * memory for that the connection fails. */
-static struct message *filling_end(struct remote *r, size_t more) {
-    struct message *message = r->filling, *copy = NULL;
+static struct remote_message *filling_end(struct remote *r, size_t more) {
+    struct remote_message *message = r->filling, *copy = NULL;
     if (!message) return NULL;
     size_t len = (size_t)(r->conn.out.pos - message->reply);
     write_to(r, NULL);
@@ -138,9 +139,9 @@ static void remote_make_space(struct output *out, size_t len) {
         write_to(r, r->shown);
         return;
     }
-    size_t space = (r->sealed || r->filling ? OUTPUT_SIZE_NEXT : OUTPUT_SIZE_FIRST) - sizeof(struct message);
+    size_t space = (r->sealed || r->filling ? OUTPUT_SIZE_NEXT : OUTPUT_SIZE_FIRST) - sizeof(struct remote_message);
     if (space < len) space = len;
-    struct message *next = filling_end(r, space);
+    struct remote_message *next = filling_end(r, space);
     if (!next && remote_takes_output(r)) next = output_message(r, space);
     if (next)
         write_to(r, next);
@@ -148,22 +149,24 @@ static void remote_make_space(struct output *out, size_t len) {
         remote_fail(out);
 }
 
-static void remote_share(struct output *out, struct blob *blob) {
-    struct remote *r = remote_of((struct connection *)out);
-    if (!remote_takes_output(r) || blob->len == 0) {
-        blob_release(blob);
-        return;
-    }
-    struct message *message = r->filling;
+/* The message that carries what the output shares next; the caller seals it. NULL: there is no memory. */
+static struct remote_message *sharing_message(struct remote *r) {
+    struct remote_message *message = r->filling;
     if (message && message != r->shown) {
-        message->reply_len = (size_t)(out->pos - message->reply);
+        message->reply_len = (size_t)(r->conn.out.pos - message->reply);
         write_to(r, NULL);
     } else {
         message = filling_end(r, 0);
         if (!message && remote_takes_output(r)) message = output_message(r, 0);
     }
+    if (!message) fail(r);
+    return message;
+}
+
+static void remote_share(struct output *out, struct blob *blob) {
+    struct remote *r = remote_of((struct connection *)out);
+    struct remote_message *message = remote_takes_output(r) && blob->len ? sharing_message(r) : NULL;
     if (!message) {
-        fail(r);
         blob_release(blob);
         return;
     }
@@ -171,8 +174,19 @@ static void remote_share(struct output *out, struct blob *blob) {
     seal(r, message);
 }
 
+static void remote_place(struct output *out, struct placement *placement) {
+    struct remote *r = remote_of((struct connection *)out);
+    struct remote_message *message = remote_takes_output(r) ? sharing_message(r) : NULL;
+    if (!message) {
+        placement->ended(placement, -ECANCELED);
+        return;
+    }
+    message->placement = placement;
+    seal(r, message);
+}
+
 static const struct output_ops remote_output_ops = {
-    .make_space = remote_make_space, .give_up = remote_fail, .share = remote_share};
+    .make_space = remote_make_space, .give_up = remote_fail, .share = remote_share, .place = remote_place};
 
 bool conn_is_remote(const struct connection *conn) {
     return conn->out.ops == &remote_output_ops;
@@ -203,7 +217,7 @@ static void read_on(struct remote *r, bool on) {
 
 /* The shown message is consumed: it returns, with the replies in it. */
 static void retire(struct remote *r) {
-    struct message *message = r->shown;
+    struct remote_message *message = r->shown;
     if (r->filling == message) {
         message->reply_len = (size_t)(r->conn.out.pos - message->reply);
         write_to(r, NULL);
@@ -223,12 +237,12 @@ static void remote_flush(struct connection *conn) {
     struct remote *r = remote_of(conn);
     if (!r->end) return;
     if (r->shown && conn->in_len == 0) retire(r);
-    struct message *left = filling_end(r, 0);
+    struct remote_message *left = filling_end(r, 0);
     if (left) seal(r, left);
     r->shown_space_used = false; /* its contents have been copied */
-    struct message *next;
-    for (struct message *message = r->sealed; message; message = next) {
-        next = (struct message *)message->post.next;
+    struct remote_message *next;
+    for (struct remote_message *message = r->sealed; message; message = next) {
+        next = (struct remote_message *)message->post.next;
         r->end->worker->handed += message->size;
         send_to_end(r, message);
     }
@@ -273,7 +287,7 @@ static void show_later(struct remote *r) {
         event_timer_set(r->conn.loop, &r->resume, 0, show_resume);
 }
 
-static void show_input(struct remote *r, struct message *message) {
+static void show_input(struct remote *r, struct remote_message *message) {
     struct connection *conn = &r->conn;
     r->shown = message;
     r->shown_space_used = false;
@@ -289,7 +303,7 @@ static void show_input(struct remote *r, struct message *message) {
     if (r->shown && conn->in_len == 0 && r->end) retire(r);
 }
 
-static void show_end(struct remote *r, struct message *message) {
+static void show_end(struct remote *r, struct remote_message *message) {
     struct connection *conn = &r->conn;
     conn->state = CONN_ENDED;
     conn->error = message->number;
@@ -298,9 +312,9 @@ static void show_end(struct remote *r, struct message *message) {
     conn->events->closed(conn);
 }
 
-static struct message *arrived_pop(struct remote *r) {
-    struct message *message = r->arrived;
-    r->arrived = (struct message *)message->post.next;
+static struct remote_message *arrived_pop(struct remote *r) {
+    struct remote_message *message = r->arrived;
+    r->arrived = (struct remote_message *)message->post.next;
     if (!r->arrived) r->arrived_end = &r->arrived;
     return message;
 }
@@ -319,7 +333,7 @@ static void show_next(struct remote *r) {
             return;
         }
         if (r->shown) retire(r);
-        struct message *message = arrived_pop(r);
+        struct remote_message *message = arrived_pop(r);
         if (message->kind == MESSAGE_INPUT)
             show_input(r, message);
         else
@@ -341,7 +355,7 @@ static void show_waiting(struct remote *r, bool ended) {
     show_next(r);
 }
 
-static void home_input(struct remote *r, struct message *message) {
+static void home_input(struct remote *r, struct remote_message *message) {
     if (message->kind == MESSAGE_INPUT) r->received += message->size;
     if (!r->end) {
         remote_message_drop(message);
@@ -356,7 +370,7 @@ static void home_input(struct remote *r, struct message *message) {
     }
     message->post.next = NULL;
     *r->arrived_end = message;
-    r->arrived_end = (struct message **)&message->post.next;
+    r->arrived_end = (struct remote_message **)&message->post.next;
     show_next(r);
     if (!r->arrived || conn->state != CONN_OPEN || conn->error || r->showing) return;
     if (ended) conn->hung_up = true;
@@ -471,7 +485,7 @@ static void remote_close(struct connection *conn) {
     if (!r->end) return;
     if (r->shown) r->conn.in_len = r->shown->len + 1; /* not consumed: the flush leaves it here */
     remote_flush(conn);
-    struct message *message = remote_message_new(sizeof *message);
+    struct remote_message *message = remote_message_new(sizeof *message);
     message->kind = MESSAGE_CLOSE;
     message->number = conn->drops_output || conn->error;
     send_to_end(r, message);
@@ -521,11 +535,6 @@ void remote_home_init(struct remote *r, struct opened_message *about) {
     r->worker->count++;
 }
 
-static void home_open(struct remote *r, struct opened_message *about) {
-    remote_home_init(r, about);
-    r->worker->ops->accepted(&r->conn);
-}
-
 static void home_drained(struct remote *r) {
     struct connection *conn = &r->conn;
     r->drain_asked = false;
@@ -538,10 +547,13 @@ static void home_drained(struct remote *r) {
 }
 
 void remote_at_home(struct event_post *post) {
-    struct message *message = (struct message *)post;
+    struct remote_message *message = (struct remote_message *)post;
     struct remote *r = message->home;
     switch (message->kind) {
-    case MESSAGE_OPENED: home_open(r, (struct opened_message *)message); return;
+    case MESSAGE_OPENED:
+        remote_home_init(r, (struct opened_message *)message);
+        r->worker->ops->accepted(&r->conn);
+        return;
     case MESSAGE_INPUT:
         if (r->worker->ops->upcoming) r->worker->ops->upcoming(message);
         home_input(r, message);
@@ -580,16 +592,16 @@ uint64_t remote_bytes_out(const struct connection *conn) {
     return r->shown_out;
 }
 
-struct message *remote_shown(const struct connection *conn) {
+struct remote_message *remote_shown(const struct connection *conn) {
     return remote_of(conn)->shown;
 }
 
-struct message *remote_next_message(const struct message *message) {
+struct remote_message *remote_next_message(const struct remote_message *message) {
     struct event_post *next = message->post.next;
-    return next && next->run == remote_at_home ? (struct message *)next : NULL;
+    return next && next->run == remote_at_home ? (struct remote_message *)next : NULL;
 }
 
-struct connection *remote_message_connection(const struct message *message) {
+struct connection *remote_message_connection(const struct remote_message *message) {
     return message->home->end ? &message->home->conn : NULL;
 }
 

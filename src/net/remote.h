@@ -30,8 +30,8 @@
  * Output
  *   conn->out writes into the reply space of an INPUT message. The returning message carries the reply, so neither
  *   allocates memory. Output that does not fit, and output without a request, goes into OUTPUT messages; shared blobs
- *   travel with them. The end copies small pieces to the real connection's send memory, on its own core, and shares
- *   large ones. It flushes once for all messages that arrived together.
+ *   and placements travel with them. The end copies small pieces to the real connection's send memory, on its own core,
+ * and shares large ones. It flushes once for all messages that arrived together.
  *
  * Lifetime
  *   Home closes a connection by CLOSE, after the output. The end closes the real connection, frees itself and answers
@@ -90,7 +90,7 @@ enum message_kind {
     MESSAGE_CLOSE
 };
 
-struct message {
+struct remote_message {
     struct event_post post; /* must be first; its drop() frees the message, on either thread */
     enum message_kind kind;
     int number;   /* ENDED: errno; KEEPALIVE: seconds; NODELAY, READ_ON, LEFT: whether; CLOSE: conn->drops_output */
@@ -102,10 +102,11 @@ struct message {
     const char *bytes;
     size_t len, stream_len;
     uint64_t sent; /* bytes of output sent so far */
-    /* Output: bytes, then a blob. */
+    /* Output: bytes, then a blob, or a placement. */
     char *reply;
     size_t reply_capacity, reply_len;
     struct blob *blob;
+    struct placement *placement;
 };
 
 /* The end, on the worker's thread. Its user embeds it in its own struct for a connection. */
@@ -135,7 +136,7 @@ struct remote_worker_ops {
     struct remote_end *(*opened)(struct remote_worker *worker, struct connection *conn);
     void (*readable)(struct remote_end *end); /* conn_peek(end->conn) has more, or a sink has filled */
     void (*returned)(struct remote_end *end,
-                     struct message *message); /* an INPUT message; conn->trusted is up to date. May be NULL */
+                     struct remote_message *message); /* an INPUT message; conn->trusted is up to date. May be NULL */
     void (*free)(struct remote_end *end);
     /* On the home thread: what a listener's `accepted` is. */
     void (*accepted)(struct connection *conn);
@@ -147,7 +148,7 @@ struct remote_worker_ops {
     size_t (*waiting)(const struct remote_end *end);
     /* On the home thread, before an INPUT message is handled: may look at it and at those behind it
      * (remote_next_message()), and changes nothing. May be NULL. */
-    void (*upcoming)(struct message *message);
+    void (*upcoming)(struct remote_message *message);
 };
 
 struct remote_worker {
@@ -178,10 +179,10 @@ void remote_worker_flush(struct remote_worker *worker); /* worker's thread: now,
 /* For the end's user. */
 /* Returns a zeroed header with `size` bytes, itself included. A drop() of the user's, in place of the default one, ends
  * with remote_message_free(). */
-struct message *remote_message_new(size_t size);
-struct message *remote_message_try_new(size_t size); /* NULL: out of memory */
+struct remote_message *remote_message_new(size_t size);
+struct remote_message *remote_message_try_new(size_t size); /* NULL: out of memory */
 void remote_message_free(struct event_post *post);
-void remote_send_input(struct remote_end *end, struct message *message);
+void remote_send_input(struct remote_end *end, struct remote_message *message);
 void remote_end_pause(struct remote_end *end, bool pause);
 
 /* For the home thread. */
@@ -196,11 +197,11 @@ uint64_t remote_bytes_out(const struct connection *conn);
 /* From now on an end whose memory has grown by `step` bytes (0: never) notifies home, which calls `grown` of the
  * connection's events. */
 void remote_report_growth(size_t step);
-struct message *remote_shown(const struct connection *conn); /* the message that conn->in points into, or NULL */
+struct remote_message *remote_shown(const struct connection *conn); /* the message that conn->in points into, or NULL */
 /* Within upcoming(): the message that home handles after this one in this turn; NULL: there is none. */
-struct message *remote_next_message(const struct message *message);
+struct remote_message *remote_next_message(const struct remote_message *message);
 /* The connection that the message concerns; NULL: it is closed. */
-struct connection *remote_message_connection(const struct message *message);
+struct connection *remote_message_connection(const struct remote_message *message);
 /* Runs `run` on the worker's thread and returns when it has ended. False: it was not run, because conn is closed or the
  * worker has stopped. `run` must not close the connection. */
 bool remote_run(struct connection *conn, void (*run)(struct connection *real, void *context), void *context);

@@ -5,12 +5,12 @@
 
 /* The end continues on a worker: the messages kept meanwhile follow. */
 static void end_continue(struct remote *r, struct remote_end *end, struct remote_worker *worker) {
-    struct message *next;
+    struct remote_message *next;
     r->leaving = false;
     r->worker = worker;
     worker->count++;
-    for (struct message *message = r->kept; message; message = next) {
-        next = (struct message *)message->post.next;
+    for (struct remote_message *message = r->kept; message; message = next) {
+        next = (struct remote_message *)message->post.next;
         message->end = end;
         event_outbox_add(&worker->to_loop, &message->post);
     }
@@ -18,8 +18,8 @@ static void end_continue(struct remote *r, struct remote_end *end, struct remote
     r->kept_end = &r->kept;
 }
 
-static void enter(struct remote *r, struct remote_end *end, struct remote_worker *worker) {
-    struct message *message = remote_message_new(sizeof *message);
+static void remote_move_enter(struct remote *r, struct remote_end *end, struct remote_worker *worker) {
+    struct remote_message *message = remote_message_new(sizeof *message);
     end->worker = worker;
     message->kind = MESSAGE_ENTER;
     message->home = r;
@@ -35,11 +35,11 @@ static void resume_end(struct event_deferred *deferred) {
     struct remote_end *end = r->left;
     must(end && r->leaving);
     r->left = NULL;
-    enter(r, end, to);
+    remote_move_enter(r, end, to);
     end_continue(r, end, to);
 }
 
-void remote_home_left(struct remote *r, const struct message *message) {
+void remote_home_left(struct remote *r, const struct remote_message *message) {
     if (!message->number) {
         end_continue(r, message->end, r->worker);
         return;
@@ -109,6 +109,6 @@ struct connection *remote_adopt(struct remote_worker *worker, struct connection 
     r->conn.bytes_in = conn->bytes_in;
     r->conn.bytes_out = r->handed = r->shown_out = end->taken_out = conn->bytes_out;
     atomic_store_explicit(&end->sent, conn->bytes_out, memory_order_relaxed);
-    enter(r, end, worker);
+    remote_move_enter(r, end, worker);
     return &r->conn;
 }

@@ -1,7 +1,9 @@
 /* remote_worker.c: the end of a remote connection, on the worker's thread, and workers. See remote.h. */
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
+#include "net/placement.h"
 #include "net/remote_private.h"
+#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -9,33 +11,34 @@ enum { DESCRIBE_US = 100 * 1000 };
 
 /* --- Messages --- */
 
-struct message *remote_message_init(struct message *message, size_t size) {
+struct remote_message *remote_message_init(struct remote_message *message, size_t size) {
     memset(message, 0, sizeof *message);
     message->post.drop = remote_message_free;
     message->size = size;
     return message;
 }
 
-struct message *remote_message_new(size_t size) {
+struct remote_message *remote_message_new(size_t size) {
     return remote_message_init(mem_alloc(size), size);
 }
 
-struct message *remote_message_try_new(size_t size) {
+struct remote_message *remote_message_try_new(size_t size) {
     void *memory = mem_try_alloc(size);
     return memory ? remote_message_init(memory, size) : NULL;
 }
 
 void remote_message_free(struct event_post *post) {
-    struct message *message = (struct message *)post;
+    struct remote_message *message = (struct remote_message *)post;
     if (message->blob) blob_release(message->blob);
+    if (message->placement) message->placement->ended(message->placement, -ECANCELED);
     mem_free(message);
 }
 
-void remote_message_drop(struct message *message) {
+void remote_message_drop(struct remote_message *message) {
     message->post.drop(&message->post);
 }
 
-static void send_home(struct remote_end *end, struct message *message, enum message_kind kind) {
+static void send_home(struct remote_end *end, struct remote_message *message, enum message_kind kind) {
     message->kind = kind;
     message->home = end->home;
     message->end = end;
@@ -65,7 +68,7 @@ static void report_growth(struct remote_end *end, size_t memory) {
     if (__builtin_expect(!step, 1)) return;
     bool grown = memory >= end->reported_memory + step;
     if (grown || memory < end->reported_memory / 2) end->reported_memory = memory;
-    if (grown) send_home(end, remote_message_new(sizeof(struct message)), MESSAGE_GROWN);
+    if (grown) send_home(end, remote_message_new(sizeof(struct remote_message)), MESSAGE_GROWN);
 }
 
 /* Returns the memory that the connection holds. */
@@ -100,7 +103,7 @@ static void count(_Atomic uint64_t *counter) { /* that one thread writes */
 static void report_drained(struct remote_end *end) {
     if (!end->drain_asked || conn_pending(end->conn)) return;
     end->drain_asked = false;
-    send_home(end, remote_message_new(sizeof(struct message)), MESSAGE_DRAINED);
+    send_home(end, remote_message_new(sizeof(struct remote_message)), MESSAGE_DRAINED);
 }
 
 static void set_reading(struct remote_end *end) {
@@ -121,7 +124,7 @@ void remote_end_pause(struct remote_end *end, bool pause) {
     set_reading(end);
 }
 
-void remote_send_input(struct remote_end *end, struct message *message) {
+void remote_send_input(struct remote_end *end, struct remote_message *message) {
     end->at_home += message->size;
     /* What leaves the end counts as on its way until home has the message. Home may see it for a moment in neither, but
      * not in both: that could close a client within the limit. */
@@ -152,7 +155,7 @@ static void end_closed(struct connection *conn) {
     end->ended = true;
     const char *text = conn_error_text(conn);
     size_t len = strlen(text);
-    struct message *message = remote_message_new(sizeof *message + len + 1);
+    struct remote_message *message = remote_message_new(sizeof *message + len + 1);
     char *copy = (char *)(message + 1);
     memcpy(copy, text, len + 1);
     message->bytes = copy;
@@ -231,7 +234,7 @@ static void flush_dirty(struct remote_worker *worker) {
     while (worker->dirty.len) flush_end(container_of(list_first(&worker->dirty), struct remote_end, dirty_link));
 }
 
-static void end_leave(struct remote_end *end, struct message *message) {
+static void end_leave(struct remote_end *end, struct remote_message *message) {
     struct connection *conn = end->conn;
     if (list_is_linked(&end->dirty_link)) flush_end(end);
     message->number = !end->ended && !end->at_home && !end->drain_asked && conn->transport->leave(conn);
@@ -245,7 +248,7 @@ static void end_enter(struct remote_end *end) {
     note(end);
 }
 
-static void end_close(struct remote_end *end, struct message *message) {
+static void end_close(struct remote_end *end, struct remote_message *message) {
     struct remote_worker *worker = end->worker;
     if (list_is_linked(&end->dirty_link)) list_remove(&worker->dirty, &end->dirty_link);
     if (list_is_linked(&end->stale_link)) list_remove(&worker->stale, &end->stale_link);
@@ -257,7 +260,7 @@ static void end_close(struct remote_end *end, struct message *message) {
     worker->ops->free(end);
 }
 
-static void take_output(struct remote_end *end, struct message *message) {
+static void take_output(struct remote_end *end, struct remote_message *message) {
     uint64_t taken = atomic_load_explicit(&end->worker->taken, memory_order_relaxed);
     atomic_store_explicit(&end->worker->taken, taken + message->size, memory_order_relaxed);
     struct output *out = &end->conn->out;
@@ -267,12 +270,15 @@ static void take_output(struct remote_end *end, struct message *message) {
         len += message->blob->len;
         output_write_blob(out, message->blob);
     }
-    if (!len) return;
+    bool places = message->placement != NULL;
+    if (places) output_place(out, message->placement);
+    message->placement = NULL;
+    if (!len && !places) return;
     end->taken_out += len;
     if (!list_is_linked(&end->dirty_link)) list_append(&end->worker->dirty, &end->dirty_link);
 }
 
-static void take_back(struct remote_end *end, struct message *message) {
+static void take_back(struct remote_end *end, struct remote_message *message) {
     must_within(message->size, end->at_home);
     end->at_home -= message->size;
     conn_set_trusted(end->conn, message->trusted);
@@ -281,7 +287,7 @@ static void take_back(struct remote_end *end, struct message *message) {
 }
 
 void remote_at_end(struct event_post *post) {
-    struct message *message = (struct message *)post;
+    struct remote_message *message = (struct remote_message *)post;
     struct remote_end *end = message->end;
     switch (message->kind) {
     case MESSAGE_INPUT:
@@ -314,7 +320,7 @@ void remote_report_growth(size_t step) {
     atomic_store_explicit(&growth_step, step, memory_order_relaxed);
 }
 
-static void before_wait(void *context) {
+static void remote_worker_before_wait(void *context) {
     flush_dirty(context);
 }
 
@@ -338,7 +344,7 @@ void remote_worker_init(struct remote_worker *worker, struct event_loop *loop, s
     list_init(&worker->stale);
     worker->lock = mem_alloc(sizeof *worker->lock);
     pthread_mutex_init(&worker->lock->mutex, NULL);
-    event_loop_set_hooks(loop, &(struct event_hooks){.before_wait = before_wait, .context = worker});
+    event_loop_set_hooks(loop, &(struct event_hooks){.before_wait = remote_worker_before_wait, .context = worker});
     worker->attachment = (struct event_attachment){.key = &worker_key, .free = worker_free};
     event_loop_attach(loop, &worker->attachment);
 }

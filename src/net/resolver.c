@@ -52,7 +52,7 @@ static int look_up(const char *host, struct address *address) {
     return known ? 0 : -ENOENT;
 }
 
-static void *run(void *arg) {
+static void *resolver_run(void *arg) {
     mem_free(mem_alloc(1)); /* jemalloc prepares a thread at its first call, and crashes if no memory is left then */
     pthread_mutex_lock(&lock);
     while (wanted.len) {
@@ -71,10 +71,6 @@ static void *run(void *arg) {
     running = false;
     pthread_mutex_unlock(&lock);
     return NULL;
-}
-
-static bool thread_start(void) {
-    return thread_create(NULL, run, NULL) == 0;
 }
 
 static void forget_oldest(void) {
@@ -109,7 +105,8 @@ int resolver_find(const char *host, struct address *found) {
     struct name *name = name_of(host);
     bool fresh = name->known_us && clock_monotonic_us() - name->known_us < FRESH_US;
     if (!fresh && !name->running && !list_is_linked(&name->wanted_link)) list_append(&wanted, &name->wanted_link);
-    if (wanted.len && !running) running = thread_start(); /* if it fails, the next call tries again */
+    if (wanted.len && !running)
+        running = thread_create(NULL, resolver_run, NULL) == 0; /* else the next call tries again */
     if (name->result == 0) *found = name->address;
     int result = name->result;
     pthread_mutex_unlock(&lock);

@@ -1,6 +1,6 @@
 /* resolver.h: looks host names up without waiting for a name server.
  *
- * A thread, which runs only while names are to be looked up, calls getaddrinfo() for one name after the other. The
+ * A thread, which runs only while names are in its queue, calls getaddrinfo() for one name after the other. The
  * answers are kept, so that a caller that asks again, as those do that try again every second, gets the answer of the
  * lookup that its first call started.
  *

@@ -11,7 +11,7 @@
 
 enum { REPLY_MAX = 1024 * 1024, OUTPUT_MAX = 1024 * 1024, PENDING_MAX = 100, QUEUE_MIN = 8 };
 
-struct pending {
+struct pending_request {
     resp_client_replied *replied;
     void *context;
 };
@@ -21,7 +21,7 @@ struct resp_client {
     struct connection *conn; /* NULL: ended */
     const struct resp_client_events *events;
     void *owner;
-    struct pending *queue; /* a ring */
+    struct pending_request *queue; /* a ring */
     unsigned first, count, capacity, pending_max;
     struct memory_output early; /* requests sent before the connection is open */
     struct reply_reader reader;
@@ -79,9 +79,9 @@ static void client_free(struct event_deferred *deferred) {
     mem_free(client);
 }
 
-static struct pending take_pending(struct resp_client *client) {
+static struct pending_request take_pending(struct resp_client *client) {
     must(client->count > 0 && client->first < client->capacity);
-    struct pending pending = client->queue[client->first];
+    struct pending_request pending = client->queue[client->first];
     client->first = (client->first + 1) % client->capacity;
     client->count--;
     return pending;
@@ -99,7 +99,7 @@ static void client_end(struct resp_client *client, const char *reason) {
     conn->owner = NULL;
     conn_close(conn);
     while (client->count) {
-        struct pending pending = take_pending(client);
+        struct pending_request pending = take_pending(client);
         if (pending.replied) pending.replied(client, pending.context, NULL);
     }
     if (reason) client->events->ended(client, client->owner, text);
@@ -121,7 +121,7 @@ static void flush_now(struct event_deferred *deferred) {
 static bool queue_grow(struct resp_client *client) {
     if (client->count < client->capacity) return true;
     unsigned capacity = client->capacity ? client->capacity * 2 : QUEUE_MIN;
-    struct pending *queue = mem_try_alloc(capacity * sizeof *queue);
+    struct pending_request *queue = mem_try_alloc(capacity * sizeof *queue);
     if (!queue) return false;
     for (unsigned i = 0; i < client->count; i++) queue[i] = client->queue[(client->first + i) % client->capacity];
     mem_free(client->queue);
@@ -154,7 +154,7 @@ int resp_client_send(struct resp_client *client, int argc, const struct slice *a
         output_write(out, argv[i]);
         output_write(out, SLICE("\r\n"));
     }
-    client->queue[(client->first + client->count++) % client->capacity] = (struct pending){replied, context};
+    client->queue[(client->first + client->count++) % client->capacity] = (struct pending_request){replied, context};
     if (open && !client->flush_planned) {
         client->flush_planned = true;
         event_loop_defer(client->loop, &client->flush, flush_now);
@@ -205,11 +205,11 @@ static void deliver(struct resp_client *client) {
         client_end(client, "the peer sent a reply without a request");
         return;
     }
-    struct pending pending = take_pending(client);
+    struct pending_request pending = take_pending(client);
     if (pending.replied) pending.replied(client, pending.context, value);
 }
 
-static void readable(struct connection *conn) {
+static void resp_client_readable(struct connection *conn) {
     struct resp_client *client = conn->owner;
     if (!client || client->reading) return; /* in a callback that runs the loop */
     client->reading = true;
@@ -236,10 +236,11 @@ static void readable(struct connection *conn) {
     client->reading = false;
 }
 
-static void closed(struct connection *conn) {
+static void resp_client_closed(struct connection *conn) {
     struct resp_client *client = conn->owner;
     if (!client) return;
     client_end(client, conn->error ? conn_error_text(conn) : "the peer closed the connection");
 }
 
-static const struct connection_events connection_events = {.connected = opened, .readable = readable, .closed = closed};
+static const struct connection_events connection_events = {
+    .connected = opened, .readable = resp_client_readable, .closed = resp_client_closed};

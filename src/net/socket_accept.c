@@ -19,7 +19,7 @@ static struct socket_connection *socket_accept(struct event_loop *loop, const st
     return s;
 }
 
-static void start(struct socket_connection *s) {
+static void socket_accept_start(struct socket_connection *s) {
     if (s->conn.state == CONN_OPEN) socket_update_interest(s);
 }
 
@@ -68,7 +68,7 @@ static void arrival_report(struct socket_connection *s, struct socket_listener *
         listener->listener.accepted(&listener->listener, &s->conn);
     else
         arrived(&s->conn);
-    start(s);
+    socket_accept_start(s);
 }
 
 static void arrival_ready(struct event_io *event, int mask) {
@@ -109,10 +109,8 @@ static void arrival_begin(struct socket_connection *s, struct socket_listener *l
 }
 
 static void arrivals_drop(struct socket_listener *l) {
-    list_each(&socket_pool_of(l->listener.loop)->handshakes, link) {
-        struct socket_connection *s = container_of(link, struct socket_connection, pool_link);
+    list_each_entry(&socket_pool_of(l->listener.loop)->handshakes, struct socket_connection, pool_link, s)
         if (s->arrival->listener == l) socket_arrival_drop(s);
-    }
 }
 
 /* --- Listening --- */
@@ -135,7 +133,7 @@ static void accept_failed(struct socket_listener *l, int error) {
 }
 
 /* An accepted descriptor on its way to another thread's loop. */
-struct placed {
+struct socket_placed {
     struct event_post post; /* must be first */
     struct event_loop *loop;
     const struct transport *transport;
@@ -144,13 +142,13 @@ struct placed {
 };
 
 static void placed_arrives(struct event_post *post) {
-    struct placed *placed = (struct placed *)post;
+    struct socket_placed *placed = (struct socket_placed *)post;
     arrival_begin(socket_accept(placed->loop, placed->transport, placed->fd), NULL, placed->arrived);
     mem_free(placed);
 }
 
 static void placed_dropped(struct event_post *post) {
-    close(((struct placed *)post)->fd);
+    close(((struct socket_placed *)post)->fd);
     mem_free(post);
 }
 
@@ -158,12 +156,12 @@ static void placed_dropped(struct event_post *post) {
 static bool accept_elsewhere(struct listener *listener, int fd) {
     struct event_loop *loop = listener->place ? listener->place(listener) : NULL;
     if (!loop || loop == listener->loop) return false;
-    struct placed *placed = mem_alloc(sizeof *placed);
-    *placed = (struct placed){.post = {.run = placed_arrives, .drop = placed_dropped},
-                              .loop = loop,
-                              .transport = listener->transport,
-                              .arrived = listener->arrived,
-                              .fd = fd};
+    struct socket_placed *placed = mem_alloc(sizeof *placed);
+    *placed = (struct socket_placed){.post = {.run = placed_arrives, .drop = placed_dropped},
+                                     .loop = loop,
+                                     .transport = listener->transport,
+                                     .arrived = listener->arrived,
+                                     .fd = fd};
     event_loop_post(loop, &placed->post);
     return true;
 }

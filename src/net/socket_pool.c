@@ -48,8 +48,7 @@ struct socket_pool *socket_pool_of(struct event_loop *loop) {
 size_t socket_idle_memory(void) {
     size_t chunks = 0;
     pthread_mutex_lock(&pools_mutex);
-    list_each(&pools, link) {
-        const struct socket_pool *pool = container_of(link, struct socket_pool, link);
+    list_each_entry(&pools, const struct socket_pool, link, pool) {
         unsigned count = atomic_load_explicit(&pool->free_count, memory_order_relaxed);
         if (count > CHUNKS_STEADY) chunks += count - CHUNKS_STEADY;
     }

@@ -23,7 +23,7 @@ static inline struct socket_connection *socket_of(const struct connection *conn)
 struct socket_connection *socket_new(struct event_loop *loop, const struct transport *transport, int fd,
                                      enum connection_state state);
 void socket_free(struct event_deferred *deferred);
-/* Ends the session of the I/O table. `orderly`: the peer is to be notified. */
+/* Ends the session of the I/O table. `orderly`: with a message to the peer. */
 void socket_session_end(struct socket_connection *s, bool orderly);
 void socket_update_interest(struct socket_connection *s); /* waits for the events that the state requires */
 

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct session {
+struct tls_session {
     SSL *ssl;
     bool more;          /* read() has input, or an end to report, without the socket */
     bool broken;        /* a write has failed */
@@ -35,7 +35,7 @@ struct session {
 
 static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
     const struct socket_connection *s = BIO_get_data(bio);
-    struct session *session = s->session;
+    struct tls_session *session = s->session;
     BIO_clear_retry_flags(bio);
     ssize_t n = -1;
     errno = EAGAIN;
@@ -52,7 +52,7 @@ static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
 
 static int bio_write(BIO *bio, const char *data, size_t size, size_t *len) {
     const struct socket_connection *s = BIO_get_data(bio);
-    const struct session *session = s->session;
+    const struct tls_session *session = s->session;
     BIO_clear_retry_flags(bio);
     if (session && atomic_load_explicit(&session->given,
                                         memory_order_relaxed)) { /* an alert, or the answer to a request for new keys */
@@ -79,7 +79,7 @@ static bool session_new(struct socket_connection *s, enum tls_role role) {
     pthread_once(&once, bio_method_make);
     SSL *ssl = tls_session_new(role, bio_method, s);
     if (!ssl) return false;
-    struct session *session = mem_calloc(1, sizeof *session);
+    struct tls_session *session = mem_calloc(1, sizeof *session);
     session->ssl = ssl;
     s->session = session;
     return true;
@@ -90,12 +90,12 @@ static bool tls_accept(struct socket_connection *s) {
         socket_set_error_note(s, "TLS is not configured");
         return false;
     }
-    if (s->needs_certificate) tls_session_need_certificate(((const struct session *)s->session)->ssl);
+    if (s->needs_certificate) tls_session_need_certificate(((const struct tls_session *)s->session)->ssl);
     return true;
 }
 
 static void tls_free(struct socket_connection *s) {
-    struct session *session = s->session;
+    struct tls_session *session = s->session;
     SSL_free(session->ssl);
     mem_free(session->names);
     mem_free(session);
@@ -107,7 +107,7 @@ static size_t tls_memory(const struct socket_connection *s) {
 
 /* --- Failures --- */
 
-static int call_failed(struct socket_connection *s, const struct session *session, int result, int error) {
+static int call_failed(struct socket_connection *s, const struct tls_session *session, int result, int error) {
     char text[TLS_ERROR_MAX];
     int meaning = tls_session_failed(session->ssl, result, error, text);
     if (text[0]) socket_set_error_note(s, text);
@@ -117,7 +117,7 @@ static int call_failed(struct socket_connection *s, const struct session *sessio
 /* --- The handshake --- */
 
 static int tls_handshake(struct socket_connection *s, int *wants) {
-    struct session *session = s->session;
+    struct tls_session *session = s->session;
     tls_errors_clear();
     errno = 0;
     session->fed = 0;
@@ -141,7 +141,7 @@ static int tls_handshake(struct socket_connection *s, int *wants) {
 
 /* Returns bytes read; less than `size`: the reason is in session->failure, or there is no more for now. */
 static size_t read_part(struct socket_connection *s, char *data, size_t size) {
-    struct session *session = s->session;
+    struct tls_session *session = s->session;
     size_t have = 0;
     while (have < size) {
         size_t n;
@@ -165,7 +165,7 @@ static size_t read_part(struct socket_connection *s, char *data, size_t size) {
 }
 
 static ssize_t tls_read(struct socket_connection *s, const struct iovec *parts, int count) {
-    struct session *session = s->session;
+    struct tls_session *session = s->session;
     ssize_t total = 0;
     if (session->broken) return -EPROTO;
     tls_errors_clear();
@@ -181,7 +181,7 @@ static ssize_t tls_read(struct socket_connection *s, const struct iovec *parts, 
 }
 
 static bool tls_has_input(const struct socket_connection *s) {
-    const struct session *session = s->session;
+    const struct tls_session *session = s->session;
     return session->more;
 }
 
@@ -220,7 +220,7 @@ static struct slice position_bytes(const struct position *at, char buffer[static
 static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts, int count) {
     if (__builtin_expect(atomic_load_explicit(&tls_writes_blocked, memory_order_relaxed), 0)) return -EAGAIN;
     static _Thread_local char buffer[TLS_RECORD_MAX];
-    struct session *session = s->session;
+    struct tls_session *session = s->session;
     struct position at = {parts, count, 0};
     ssize_t total = 0;
     tls_errors_clear();
@@ -249,12 +249,12 @@ static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts,
 }
 
 static void tls_set_given(struct socket_connection *s, bool given) {
-    struct session *session = s->session;
+    struct tls_session *session = s->session;
     if (session) atomic_store_explicit(&session->given, given, memory_order_relaxed);
 }
 
 static void tls_shutdown(struct socket_connection *s) {
-    struct session *session = s->session;
+    struct tls_session *session = s->session;
     /* OpenSSL forbids it after a fatal error. */
     if (session->failure == -EPROTO || session->broken || session->given) return;
     tls_errors_clear();
@@ -275,7 +275,7 @@ static const struct socket_io tls_io = {.start = tls_accept,
 /* --- The transport --- */
 
 static const char *tls_peer_names(const struct connection *conn) {
-    const struct session *session = ((const struct socket_connection *)conn)->session;
+    const struct tls_session *session = ((const struct socket_connection *)conn)->session;
     return session ? session->names : NULL;
 }
 
@@ -286,7 +286,7 @@ static struct connection *tls_connect(struct event_loop *loop, const struct conn
         if (!conn->error) conn->error = EPROTO;
         socket_set_error_note(s, "TLS is not configured");
     } else if (options->server_name && options->server_name[0]) {
-        SSL_set_tlsext_host_name(((struct session *)s->session)->ssl, options->server_name);
+        SSL_set_tlsext_host_name(((struct tls_session *)s->session)->ssl, options->server_name);
     }
     return conn;
 }
@@ -297,7 +297,7 @@ static struct listener *tls_listen(struct event_loop *loop, const struct listen_
 }
 
 static void tls_describe(const struct connection *conn, char *text, size_t size) {
-    const struct session *session = ((const struct socket_connection *)conn)->session;
+    const struct tls_session *session = ((const struct socket_connection *)conn)->session;
     if (!size) return;
     text[0] = '\0';
     if (session)

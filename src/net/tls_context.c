@@ -66,7 +66,7 @@ static int password_give(char *text, int size, int writing, void *argument) {
     return (int)len;
 }
 
-static bool fail(char *error, size_t error_size, const char *what, const char *name) {
+static bool tls_context_fail(char *error, size_t error_size, const char *what, const char *name) {
     char reason[256];
     snprintf(error, error_size, "%s: %s: %s", what, name, tls_error_text(reason, sizeof reason));
     return false;
@@ -120,12 +120,12 @@ static bool set_certificate(SSL_CTX *ssl, const struct tls_settings *s, char *er
     SSL_CTX_set_default_passwd_cb(ssl, password_give);
     SSL_CTX_set_default_passwd_cb_userdata(ssl, (void *)(uintptr_t)s->key_password);
     if (SSL_CTX_use_certificate_chain_file(ssl, s->cert_file) <= 0)
-        return fail(error, error_size, "Failed to load certificate", s->cert_file);
+        return tls_context_fail(error, error_size, "Failed to load certificate", s->cert_file);
     bool ok = SSL_CTX_use_PrivateKey_file(ssl, s->key_file, SSL_FILETYPE_PEM) > 0;
     SSL_CTX_set_default_passwd_cb_userdata(ssl, NULL);
-    if (!ok) return fail(error, error_size, "Failed to load private key", s->key_file);
+    if (!ok) return tls_context_fail(error, error_size, "Failed to load private key", s->key_file);
     if (SSL_CTX_check_private_key(ssl) <= 0)
-        return fail(error, error_size, "The private key does not belong to the certificate", s->key_file);
+        return tls_context_fail(error, error_size, "The private key does not belong to the certificate", s->key_file);
     return true;
 }
 
@@ -133,11 +133,12 @@ static bool set_authorities(SSL_CTX *ssl, const struct tls_settings *s, char *er
     const char *file = is_set(s->ca_file) ? s->ca_file : NULL, *dir = is_set(s->ca_dir) ? s->ca_dir : NULL;
     if (!file && !dir) {
         if (s->system_ca && SSL_CTX_set_default_verify_paths(ssl) <= 0)
-            return fail(error, error_size, "Failed to use the system's CA certificates", "default paths");
+            return tls_context_fail(error, error_size, "Failed to use the system's CA certificates", "default paths");
         return true;
     }
     if (SSL_CTX_load_verify_locations(ssl, file, dir) <= 0)
-        return fail(error, error_size, "Failed to configure CA certificate(s) file/directory", file ? file : dir);
+        return tls_context_fail(error, error_size, "Failed to configure CA certificate(s) file/directory",
+                                file ? file : dir);
     return true;
 }
 
@@ -151,10 +152,10 @@ static bool set_dh(SSL_CTX *ssl, const char *path, char *error, size_t error_siz
     }
     EVP_PKEY *parameters = PEM_read_bio_Parameters(file, NULL);
     BIO_free(file);
-    if (!parameters) return fail(error, error_size, "Failed to read DH parameters", path);
+    if (!parameters) return tls_context_fail(error, error_size, "Failed to read DH parameters", path);
     if (SSL_CTX_set0_tmp_dh_pkey(ssl, parameters) <= 0) {
         EVP_PKEY_free(parameters);
-        return fail(error, error_size, "Failed to use DH parameters", path);
+        return tls_context_fail(error, error_size, "Failed to use DH parameters", path);
     }
     return true;
 }
@@ -228,7 +229,7 @@ struct tls_context *tls_context_new(enum tls_role role, const struct tls_setting
     if (!check_settings(role, s, error, error_size)) return NULL;
     SSL_CTX *ssl = SSL_CTX_new(role == TLS_SERVER ? TLS_server_method() : TLS_client_method());
     if (!ssl) {
-        fail(error, error_size, "Failed to create a context", "OpenSSL");
+        tls_context_fail(error, error_size, "Failed to create a context", "OpenSSL");
         return NULL;
     }
     SSL_CTX_set_options(ssl, SSL_OP_NO_SSLv3 | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |

@@ -35,6 +35,7 @@
 #include "net/value_arena.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/background.h"
+#include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "lib/text/blob.h"
@@ -65,6 +66,7 @@ enum {
     REGION_BLOCKS = 4,            /* blocks of the size that a new region is for, unless they are larger than that */
     EMPTY_KEPT = 8 * 1024 * 1024, /* bytes of empty regions that are always kept */
     PEAK_MS = 2000,
+    AGE_BUDGET_US = 1000, /* of freeing regions, which takes milliseconds for a large one; one is always freed */
     POPULATE_FROM = 16 * 1024 * 1024, /* bytes of blocks in use */
     CACHE_BLOCKS = 16,                /* free blocks of a class that a thread caches, at most, */
     CACHE_BYTES = 64 * 1024,          /* and their bytes, but at least two blocks */
@@ -84,7 +86,7 @@ struct region {
     uint64_t *owners;
 };
 
-struct run {
+struct arena_run {
     struct list_link link; /* in its class, while it has free blocks */
     struct region *region;
     uint32_t first_unit, class, block_size;
@@ -111,7 +113,8 @@ static struct {
     uint32_t period; /* of deferring; 0: there was none yet */
     void **deferred; /* blocks given back while a child may still read them */
     size_t deferred_count, deferred_capacity;
-    struct run *spare; /* the run that became empty last, kept so that a run used on and off is not created each time */
+    struct arena_run
+        *spare; /* the run that became empty last, kept so that a run used on and off is not created each time */
 } arena = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = SIZE_MAX};
 static atomic_bool deferring;
 static bool in_child; /* this process is a forked child, which only reads */
@@ -169,7 +172,7 @@ static void set_bits(uint64_t *bits, uint32_t from, uint32_t count, bool value) 
 
 /* --- Regions --- */
 
-static void before_fork(void) {
+static void value_arena_before_fork(void) {
     pthread_mutex_lock(&arena.lock);
 }
 static void after_fork(void) {
@@ -203,7 +206,7 @@ bool value_arena_open(void) {
             value_arena_map.base = (char *)(((uintptr_t)base + GRANULE - 1) & ~(uintptr_t)(GRANULE - 1));
             value_arena_map.size = size;
             pthread_key_create(&cache_key, cache_end);
-            pthread_atfork(before_fork, after_fork, after_fork_in_child);
+            pthread_atfork(value_arena_before_fork, after_fork, after_fork_in_child);
         }
     }
     bool there = value_arena_map.size != 0;
@@ -235,12 +238,12 @@ static bool exceeds_limit(size_t size) {
     return arena.stats.mapped + size > arena.limit;
 }
 
-static void free_surplus(void);
+static void free_surplus(uint64_t budget_us);
 
 /* Empty regions beyond EMPTY_KEPT are not needed from here on. */
 static void forget_peak(void) {
     arena.peak = arena.peak_before = arena.stats.mapped - arena.empty_bytes;
-    free_surplus();
+    free_surplus(UINT64_MAX);
 }
 
 static size_t region_overhead(const struct region *region) {
@@ -310,8 +313,8 @@ static void note_peak(void) {
     if (used > arena.peak) arena.peak = used;
 }
 
-static void region_may_go(struct region *region) {
-    if (!is_surplus(region) || region->shown.holders) return;
+static bool region_may_go(struct region *region) {
+    if (!is_surplus(region) || region->shown.holders) return false;
     char *base = region->shown.base;
     size_t size = region->shown.size, first = (size_t)(base - value_arena_map.base) >> VALUE_GRANULE_BITS;
     ASAN_UNPOISON_MEMORY_REGION(base, size);
@@ -326,10 +329,15 @@ static void region_may_go(struct region *region) {
     arena.stats.overhead -= region_overhead(region);
     arena.empty_bytes -= size;
     description_free(region);
+    return true;
 }
 
-static void free_surplus(void) {
-    list_each(&arena.regions, link) region_may_go(container_of(link, struct region, link));
+static void free_surplus(uint64_t budget_us) {
+    uint64_t began = clock_monotonic_us();
+    if (arena.empty_bytes <= EMPTY_KEPT) return;
+    list_each(&arena.regions, link) {
+        if (region_may_go(container_of(link, struct region, link)) && clock_monotonic_us() - began >= budget_us) return;
+    }
 }
 
 /* A new period begins. */
@@ -337,13 +345,13 @@ static void age(uint64_t now_ms) {
     arena.peak_before = now_ms - arena.aged_ms < 2 * PEAK_MS ? arena.peak : 0;
     arena.peak = arena.stats.mapped - arena.empty_bytes;
     arena.aged_ms = now_ms;
-    free_surplus();
 }
 
 void value_arena_age(uint64_t now_ms) {
     if (in_child || !value_arena_map.size) return;
     pthread_mutex_lock(&arena.lock);
     if (now_ms - arena.aged_ms >= PEAK_MS) age(now_ms);
+    free_surplus(AGE_BUDGET_US);
     pthread_mutex_unlock(&arena.lock);
 }
 
@@ -352,8 +360,7 @@ static const struct value_region *find_to_go(bool (*holds)(void *context, const 
                                              void *context) {
     const struct value_region *found = NULL;
     pthread_mutex_lock(&arena.lock);
-    list_each(&arena.regions, link) {
-        struct region *region = container_of(link, struct region, link);
+    list_each_entry(&arena.regions, struct region, link, region) {
         if (!is_surplus(region) || !holds(context, &region->shown)) continue;
         found = &region->shown;
         break;
@@ -403,8 +410,7 @@ static bool find_units(struct region *region, uint32_t count, uint32_t *first) {
 
 static struct region *take_units(size_t count, uint32_t *first) {
     struct region *found = NULL;
-    list_each(&arena.regions, link) {
-        struct region *region = container_of(link, struct region, link);
+    list_each_entry(&arena.regions, struct region, link, region) {
         if (count <= region->units && find_units(region, (uint32_t)count, first)) {
             found = region;
             break;
@@ -448,12 +454,12 @@ static void populate(struct region *region, uint32_t first) {
 #endif
 }
 
-static struct run *run_new(uint32_t class) {
+static struct arena_run *run_new(uint32_t class) {
     uint32_t first;
     struct region *region = take_units(RUN_UNITS, &first);
     if (!region) return NULL;
     populate(region, first);
-    struct run *run = mem_calloc(1, sizeof *run);
+    struct arena_run *run = mem_calloc(1, sizeof *run);
     run->region = region;
     run->first_unit = first;
     run->class = class;
@@ -466,36 +472,36 @@ static struct run *run_new(uint32_t class) {
     return run;
 }
 
-static char *run_base(const struct run *run) {
+static char *run_base(const struct arena_run *run) {
     return run->region->shown.base + ((size_t)run->first_unit << UNIT_BITS);
 }
 
-static void run_free(struct run *run) {
+static void run_free(struct arena_run *run) {
     list_remove(&arena.runs[run->class], &run->link);
     give_units(run->region, run->first_unit, RUN_UNITS);
     arena.stats.overhead -= mem_size(run);
     mem_free(run);
 }
 
-static void run_give(struct run *run, void *block) {
+static void run_give(struct arena_run *run, void *block) {
     uint32_t number = (uint32_t)((char *)block - run_base(run)) / run->block_size;
     must_less(run->free_count, run->capacity);
     run->free[run->free_count++] = (uint8_t)number;
     run->fresh[number / 64] &= ~(UINT64_C(1) << number % 64);
     if (run->free_count == 1) list_prepend(&arena.runs[run->class], &run->link);
     if (run->free_count < run->capacity) return;
-    struct run *before = arena.spare;
+    struct arena_run *before = arena.spare;
     arena.spare = run;
     if (before) run_free(before);
 }
 
 /* --- Blocks, under the lock --- */
 
-static inline uint32_t number_in_run(const struct run *run, const void *block) {
+static inline uint32_t number_in_run(const struct arena_run *run, const void *block) {
     return (uint32_t)((const char *)block - run_base(run)) / run->block_size;
 }
 
-static void mark_fresh(struct run *run, const void *block) {
+static void mark_fresh(struct arena_run *run, const void *block) {
     uint32_t number = number_in_run(run, block);
     if (run->period != arena.period) memset(run->fresh, 0, sizeof run->fresh);
     run->period = arena.period;
@@ -504,7 +510,7 @@ static void mark_fresh(struct run *run, const void *block) {
 
 static void *take_small(uint32_t class) {
     struct list *runs = &arena.runs[class];
-    struct run *run = runs->len ? container_of(list_first(runs), struct run, link) : run_new(class);
+    struct arena_run *run = runs->len ? container_of(list_first(runs), struct arena_run, link) : run_new(class);
     if (!run) return NULL;
     if (run == arena.spare) arena.spare = NULL;
     must(run->free_count > 0);
@@ -535,8 +541,8 @@ static uint64_t owner_of(const void *block, struct region **region, uint32_t *un
     *unit = (uint32_t)((size_t)((const char *)block - (*region)->shown.base) >> UNIT_BITS);
     return (*region)->owners[*unit];
 }
-static inline struct run *run_of(uint64_t owner) {
-    return owner & 1 ? NULL : (struct run *)(uintptr_t)owner;
+static inline struct arena_run *run_of(uint64_t owner) {
+    return owner & 1 ? NULL : (struct arena_run *)(uintptr_t)owner;
 }
 static inline uint32_t units_of(uint64_t owner) {
     return (uint32_t)owner >> 1;
@@ -561,7 +567,7 @@ static void give_block(void *block) {
 /* The block was taken after the fork, so the child does not use it. */
 static bool is_fresh(const void *block, uint64_t owner) {
     if (owner & 1) return arena.period && owner >> 32 == arena.period;
-    const struct run *run = run_of(owner);
+    const struct arena_run *run = run_of(owner);
     uint32_t number = number_in_run(run, block);
     return run->period == arena.period && run->fresh[number / 64] >> number % 64 & 1;
 }
@@ -648,10 +654,7 @@ static void cache_put(uint32_t class, void *block) {
 
 /* Blocks that the child may still read wait here. */
 static void defer(void *block) {
-    if (arena.deferred_count == arena.deferred_capacity) {
-        arena.deferred_capacity = arena.deferred_capacity ? 2 * arena.deferred_capacity : 1024;
-        arena.deferred = mem_realloc(arena.deferred, arena.deferred_capacity * sizeof *arena.deferred);
-    }
+    mem_grow(arena.deferred, arena.deferred_count, arena.deferred_capacity, 1024);
     arena.deferred[arena.deferred_count++] = block;
 }
 
@@ -768,8 +771,7 @@ void value_arena_read_stats(struct value_arena_stats *stats) {
     pthread_mutex_lock(&arena.lock);
     *stats = arena.stats;
     stats->deferred = arena.deferred_count;
-    list_each(&arena.caches, link) {
-        const struct cache *cache = container_of(link, struct cache, link);
+    list_each_entry(&arena.caches, const struct cache, link, cache) {
         stats->used -= atomic_load_explicit(&cache->bytes, memory_order_relaxed);
         stats->blocks -= atomic_load_explicit(&cache->count, memory_order_relaxed);
     }

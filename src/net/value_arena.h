@@ -53,8 +53,8 @@ size_t value_arena_block_size(const void *block);
 void value_arena_defer_free(bool defer_them);
 /* Whether the block's owner may change its bytes: no child reads them. */
 bool value_arena_is_writable(const void *block);
-/* Frees empty regions that were not needed lately. Call it from time to time; `now_ms` is of a clock that does not go
- * back. Regions that a holder keeps go by value_arena_sweep(). */
+/* Frees empty regions that were not needed lately, one or a few in a call. Call it from time to time; `now_ms` is of a
+ * clock that does not go back. Regions that a holder keeps go by value_arena_sweep(). */
 void value_arena_age(uint64_t now_ms);
 /* Frees the free blocks that the calling thread caches, and empty regions now, not after a while. */
 void value_arena_trim(void);

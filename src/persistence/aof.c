@@ -8,12 +8,16 @@
 #include "persistence/aof_private.h"
 #include "persistence/snapshot.h"
 #include "server/clients/client.h"
+#include "server/command/command.h"
 #include "server/command/dispatch.h"
-#include "server/maxmemory.h"
+#include "server/command/spec.h"
+#include "server/config/config.h"
+#include "server/debug/debug.h"
 #include "server/process/child.h"
 #include "server/role.h"
 #include "server/script_hooks.h"
 #include "server/stats/info.h"
+#include "server/uncounted_memory.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +56,7 @@ void aof_closed(void) {
     aof.fd = -1;
 }
 
-static void end(void) {
+static void aof_end(void) {
     bool starting = aof.state == AOF_STARTING;
     aof_rewrite_cancel();
     if (aof.fd >= 0) {
@@ -82,7 +86,7 @@ static const char *turn_on(void) {
         return NULL;
     }
     if (aof_rewrite_start() == 0) return NULL;
-    end();
+    aof_end();
     return "Unable to turn on AOF. Check server logs.";
 }
 
@@ -90,7 +94,7 @@ static const char *apply_enabled(void) {
     if (!server.loop || server.loading) return NULL; /* applied after loading */
     if (aof_settings.enabled && aof.state == AOF_OFF) return turn_on();
     if (!aof_settings.enabled && aof.state != AOF_OFF) {
-        end();
+        aof_end();
         log_notice("The append-only file was turned off");
     }
     return NULL;
@@ -99,7 +103,7 @@ static const char *apply_enabled(void) {
 /* If the rewrite cannot start now, the cron tries again. */
 void aof_restart(void) {
     if (aof.state == AOF_OFF) return;
-    end();
+    aof_end();
     if (!turn_on()) return;
     aof.state = AOF_STARTING;
     aof.rewrite_scheduled = true;
@@ -111,7 +115,7 @@ void aof_restart_from(const char *rdb) {
         aof_restart();
         return;
     }
-    end();
+    aof_end();
     int fd = aof_base_adopt(rdb);
     if (fd < 0) {
         log_warning("The RDB file from the primary cannot become the base of the append-only file: %s", strerror(-fd));
@@ -155,7 +159,7 @@ static bool backs_off(void) {
 
 static void refuse_or_allow_writes(void);
 
-static void cron(void) {
+static void aof_cron(void) {
     if (aof.state == AOF_OFF && !aof.rewrite_scheduled) return;
     aof_sync_step();
     refuse_or_allow_writes();
@@ -171,7 +175,7 @@ static void cron(void) {
     }
 }
 
-static void before_wait(void) {
+static void aof_before_wait(void) {
     if (aof.state == AOF_OFF) return;
     uint64_t started = ticks_now();
     aof_sync_step();
@@ -230,15 +234,15 @@ static size_t buffer_memory(void) {
 }
 static struct uncounted_memory uncounted = {.bytes = buffer_memory};
 
-static void start(void) {
-    eviction_leave_out(&uncounted);
+static void aof_start(void) {
+    uncounted_memory_add(&uncounted);
     if (!aof.manifest) aof.manifest = aof_manifest_new();
 }
 
 const struct server_part aof_part = {.name = "aof",
-                                     .start = start,
-                                     .cron = cron,
-                                     .before_wait = before_wait,
+                                     .start = aof_start,
+                                     .cron = aof_cron,
+                                     .before_wait = aof_before_wait,
                                      .in_call = true,
                                      .prepare_shutdown = prepare_shutdown};
 
@@ -260,14 +264,9 @@ static void bgrewriteaof_run(struct call *call) {
 }
 
 const struct command_spec aof_commands[] = {
-    {.name = "bgrewriteaof",
-     .run = bgrewriteaof_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Rewrites the append-only file in the background, with only the current data.",
+    {COMMAND("bgrewriteaof", bgrewriteaof_run, 1, CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING,
+             .group = GROUP_SERVER, "1.0.0"),
+     .complexity = "O(1)", .summary = "Rewrites the append-only file in the background, with only the current data.",
      .syntax = ""},
     {.name = NULL},
 };
@@ -422,57 +421,23 @@ static const struct config_name fsync_names[] = {
     {"everysec", AOF_FSYNC_EVERYSEC}, {"always", AOF_FSYNC_ALWAYS}, {"no", AOF_FSYNC_NO}, {NULL, 0}};
 
 const struct config_option aof_options[] = {
-    {.name = "appendonly",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_DENY_LOADING,
-     .value = &aof_settings.enabled,
-     .initial = "no",
+    {OPTION("appendonly", CONFIG_BOOL, &aof_settings.enabled, "no"), .flags = CONFIG_DENY_LOADING,
      .apply = apply_enabled},
-    {.name = "appendfilename",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &aof_settings.file_name,
-     .initial = "appendonly.aof",
+    {OPTION("appendfilename", CONFIG_STRING, &aof_settings.file_name, "appendonly.aof"), .flags = CONFIG_IMMUTABLE,
      .check = check_name},
-    {.name = "appenddirname",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &aof_settings.directory,
-     .initial = "appendonlydir",
+    {OPTION("appenddirname", CONFIG_STRING, &aof_settings.directory, "appendonlydir"), .flags = CONFIG_IMMUTABLE,
      .check = check_name},
-    {.name = "appendfsync",
-     .type = CONFIG_ENUM,
-     .value = &aof_settings.fsync,
-     .initial = "everysec",
-     .names = fsync_names},
-    {.name = "no-appendfsync-on-rewrite",
-     .type = CONFIG_BOOL,
-     .value = &aof_settings.no_fsync_on_rewrite,
-     .initial = "no"},
-    {.name = "auto-aof-rewrite-percentage",
-     .type = CONFIG_INT,
-     .value = &aof_settings.rewrite_percentage,
-     .initial = "100",
-     .min = 0,
+    {OPTION("appendfsync", CONFIG_ENUM, &aof_settings.fsync, "everysec"), .names = fsync_names},
+    {OPTION("no-appendfsync-on-rewrite", CONFIG_BOOL, &aof_settings.no_fsync_on_rewrite, "no")},
+    {OPTION("auto-aof-rewrite-percentage", CONFIG_INT, &aof_settings.rewrite_percentage, "100"), .min = 0,
      .max = INT32_MAX},
-    {.name = "auto-aof-rewrite-min-size",
-     .type = CONFIG_MEMORY,
-     .value = &aof_settings.rewrite_min_size,
-     .initial = "64mb",
-     .min = 0,
+    {OPTION("auto-aof-rewrite-min-size", CONFIG_MEMORY, &aof_settings.rewrite_min_size, "64mb"), .min = 0,
      .max = INT64_MAX},
-    {.name = "aof-load-truncated", .type = CONFIG_BOOL, .value = &aof_settings.load_truncated, .initial = "yes"},
-    {.name = "aof-use-rdb-preamble", .type = CONFIG_BOOL, .value = &aof_settings.rdb_preamble, .initial = "yes"},
-    {.name = "aof-timestamp-enabled", .type = CONFIG_BOOL, .value = &aof_settings.timestamps, .initial = "no"},
-    {.name = "aof-rewrite-incremental-fsync",
-     .type = CONFIG_BOOL,
-     .value = &aof_settings.rewrite_incremental_fsync,
-     .initial = "yes"},
-    {.name = "aof-disable-auto-gc",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_HIDDEN,
-     .value = &aof_settings.keep_history,
-     .initial = "no",
+    {OPTION("aof-load-truncated", CONFIG_BOOL, &aof_settings.load_truncated, "yes")},
+    {OPTION("aof-use-rdb-preamble", CONFIG_BOOL, &aof_settings.rdb_preamble, "yes")},
+    {OPTION("aof-timestamp-enabled", CONFIG_BOOL, &aof_settings.timestamps, "no")},
+    {OPTION("aof-rewrite-incremental-fsync", CONFIG_BOOL, &aof_settings.rewrite_incremental_fsync, "yes")},
+    {OPTION("aof-disable-auto-gc", CONFIG_BOOL, &aof_settings.keep_history, "no"), .flags = CONFIG_HIDDEN,
      .apply = apply_keep_history},
     {.name = NULL},
 };

@@ -51,9 +51,10 @@ struct aof_progress {
     uint64_t appended, safe, synced;
 };
 bool aof_progress(struct aof_progress *progress);
-/* Writes the commands that create a key, without SELECT. */
+/* Writes the commands that create a key, without SELECT. `db`: the number of its database. False: the module of its
+ * value cannot. */
 struct entry;
-void aof_write_entry(struct output *out, const struct entry *entry);
+bool aof_write_entry(struct output *out, const struct entry *entry, int db);
 /* Whether writes of clients are refused (MISCONF) because the file cannot be written. Commands of the primary's stream
  * are not refused; apply.c calls this itself. */
 bool aof_refuses_writes(void);

@@ -31,10 +31,7 @@ struct reply_barrier aof_barrier;
 /* --- The buffer --- */
 
 static void reference_add(struct aof_buffer *buffer, struct blob *blob, size_t at) {
-    if (buffer->count == buffer->capacity) {
-        buffer->capacity = buffer->capacity ? buffer->capacity * 2 : 16;
-        buffer->references = mem_realloc(buffer->references, buffer->capacity * sizeof *buffer->references);
-    }
+    mem_grow(buffer->references, buffer->count, buffer->capacity, 16);
     must(!buffer->count || buffer->references[buffer->count - 1].at <= at);
     buffer->references[buffer->count++] = (struct aof_reference){at, blob};
     buffer->blob_bytes += blob->len;
@@ -159,7 +156,7 @@ static void write_timestamp(void) {
     aof_write_timestamp(out(), second);
 }
 
-static void mark(struct propagation_writer *writer) {
+static void aof_append_mark(struct propagation_writer *writer) {
     append.group_start = position();
     append.group_sequence = append.sequence;
 }
@@ -205,7 +202,7 @@ void aof_append_start(void) {
     aof_buffer_init(&append.buffer);
     append.listener = (struct propagation_listener){
         .command = on_command, .begin = on_begin, .end = on_end, .changes_only = true, .target = PROPAGATE_AOF};
-    append.writer = (struct propagation_writer){.out = out(), .mark = mark, .insert = insert};
+    append.writer = (struct propagation_writer){.out = out(), .mark = aof_append_mark, .insert = insert};
     append.sequence = 0;
     aof_append_select();
     propagate_listen(&append.listener);

@@ -2,6 +2,7 @@
  *
  * A value with many elements takes several commands of at most CHUNK elements each, so that loading a command needs
  * little memory. Every piece is written directly to the sink. */
+#include "formats/rdb.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
@@ -12,6 +13,7 @@
 #include "server/process/child.h"
 #include "server/cluster_hooks.h"
 #include "server/script_hooks.h"
+#include "store/extension.h"
 #include "store/hash.h"
 #include "store/list_type.h"
 #include "store/set.h"
@@ -166,10 +168,7 @@ static void substitutes_add(struct substitutes *substitutes, const struct stream
     while (stream_pending_next(&it)) {
         /* XSETID may have set the last id below a pending entry. XADD could not be followed by the same XSETID. */
         if (stream_contains(stream, it.id) || stream_id_compare(it.id, stream->last_id) > 0) continue;
-        if (substitutes->count == substitutes->capacity) {
-            substitutes->capacity = substitutes->capacity ? substitutes->capacity * 2 : CHUNK;
-            substitutes->ids = mem_realloc(substitutes->ids, substitutes->capacity * sizeof *substitutes->ids);
-        }
+        mem_grow(substitutes->ids, substitutes->count, substitutes->capacity, CHUNK);
         substitutes->ids[substitutes->count++] = it.id;
     }
     stream_pending_iterate_end(&it);
@@ -333,28 +332,50 @@ static void (*const writers[VALUE_TYPES])(struct output *out, struct slice key, 
     [TYPE_STRING] = write_string, [TYPE_LIST] = write_list, [TYPE_SET] = write_set,
     [TYPE_ZSET] = write_zset,     [TYPE_HASH] = write_hash, [TYPE_STREAM] = write_stream};
 
-void aof_write_entry(struct output *out, const struct entry *entry) {
+/* A type without commands is restored from its payload. */
+static bool write_extension(struct output *out, struct slice key, const struct entry *entry, int db) {
+    const struct extension_value *structure = extension_of(entry);
+    struct extension_place place = {db, key};
+    if (structure->type->methods->write_commands)
+        return structure->type->methods->write_commands(structure->type, &place, structure->value, out);
+    struct memory_output payload;
+    memory_output_init(&payload);
+    dump_write(&payload.out, entry, db);
+    command(out, "RESTORE", 3);
+    request_write_argument(out, key);
+    request_write_argument(out, SLICE("0"));
+    request_write_argument(out, memory_output_slice(&payload));
+    memory_output_free(&payload);
+    return true;
+}
+
+bool aof_write_entry(struct output *out, const struct entry *entry, int db) {
     struct slice key = entry_key(entry);
-    writers[entry_type(entry)](out, key, entry);
+    if (entry_type(entry) == TYPE_EXTENSION) {
+        if (!write_extension(out, key, entry, db)) return false;
+    } else {
+        writers[entry_type(entry)](out, key, entry);
+    }
     int64_t at = entry_expire_at(entry);
-    if (at < 0) return;
+    if (at < 0) return true;
     command(out, "PEXPIREAT", 2);
     request_write_argument(out, key);
     write_argument_number(out, at);
+    return true;
 }
 
-struct writer {
+struct aof_text_writer {
     struct sink *sink;
     struct db *db;
-    bool in_child;
+    bool in_child, failed; /* failed: a module could not write a key */
     uint64_t keys;
 };
 
 /* The visible keys, or those of a slot. */
-static void write_keys(struct writer *writer, int slot) {
+static void write_keys(struct aof_text_writer *writer, int slot) {
     struct db_iterator *it = db_iterate(writer->db, slot);
-    for (struct entry *entry; !sink_error(writer->sink) && (entry = db_iterate_next(it));) {
-        aof_write_entry(&writer->sink->out, entry);
+    for (struct entry *entry; !writer->failed && !sink_error(writer->sink) && (entry = db_iterate_next(it));) {
+        writer->failed = !aof_write_entry(&writer->sink->out, entry, db_id(writer->db));
         writer->keys++;
         if (writer->in_child) child_report(writer->keys);
         if (persistence_settings.key_save_delay) persistence_delay(persistence_settings.key_save_delay);
@@ -363,7 +384,7 @@ static void write_keys(struct writer *writer, int slot) {
 }
 
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child) {
-    struct writer writer = {.sink = sink, .in_child = in_child};
+    struct aof_text_writer writer = {.sink = sink, .in_child = in_child};
     const struct slice *libraries;
     if (aof_settings.timestamps) aof_write_timestamp(&sink->out, clock_ms() / 1000);
     size_t count = script_hooks ? script_hooks->libraries(&libraries) : 0;
@@ -383,5 +404,5 @@ int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_chi
         for (unsigned slot = 0; hidden && slot < HASH_SLOTS; slot++)
             if (keyspace_slot_is_hidden(slot)) write_keys(&writer, (int)slot);
     }
-    return sink_flush(sink);
+    return writer.failed ? -EINVAL : sink_flush(sink);
 }

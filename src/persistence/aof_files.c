@@ -75,8 +75,7 @@ int aof_manifest_save(struct aof_manifest *manifest) {
     snprintf(temporary, sizeof temporary, "%s/temp-%s.manifest", aof_settings.directory, aof_settings.file_name);
     int error = aof_directory_create();
     if (error) return error;
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     aof_manifest_format(manifest, &text.out);
     error = replace_file(temporary, name, memory_output_slice(&text));
     memory_output_free(&text);

@@ -21,6 +21,7 @@
 #include "persistence/loading.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
+#include "server/server_events.h"
 #include "server/stats/errorstats.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +37,8 @@ enum { MANIFEST_MAX = 1024 * 1024 };
 /* --- Executing --- */
 
 /* A command of a transaction whose EXEC has not been read yet. */
-struct queued {
-    struct queued *next;
+struct aof_queued {
+    struct aof_queued *next;
     int argc;
     struct slice argv[]; /* followed by the bytes */
 };
@@ -46,12 +47,12 @@ struct loader {
     struct client *client;
     const char *name; /* of the file */
     struct source *source;
-    struct queued *first, **end;
+    struct aof_queued *first, **end;
     uint64_t errors; /* number of commands that failed */
 };
 
 static void queue_free(struct loader *loader) {
-    for (struct queued *queued = loader->first, *next; queued; queued = next) {
+    for (struct aof_queued *queued = loader->first, *next; queued; queued = next) {
         next = queued->next;
         mem_free(queued);
     }
@@ -62,10 +63,10 @@ static void queue_free(struct loader *loader) {
 static bool queue_add(struct loader *loader, int argc, const struct slice *argv) {
     size_t bytes = 0;
     for (int i = 0; i < argc; i++) bytes += argv[i].len;
-    struct queued *queued = mem_try_alloc(sizeof *queued + (size_t)argc * sizeof *argv + bytes);
+    struct aof_queued *queued = mem_try_alloc(sizeof *queued + (size_t)argc * sizeof *argv + bytes);
     if (!queued) return source_fail(loader->source, -ENOMEM, "no memory for a transaction");
     char *at = (char *)&queued->argv[argc];
-    *queued = (struct queued){.argc = argc};
+    *queued = (struct aof_queued){.argc = argc};
     for (int i = 0; i < argc; i++) {
         if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
         queued->argv[i] = (struct slice){at, argv[i].len};
@@ -120,7 +121,7 @@ static bool run_command(struct loader *loader, const struct aof_reader *reader) 
     if (reader->in_transaction) return slice_is(name, "multi") || queue_add(loader, reader->argc, reader->argv);
     if (!slice_is(name, "exec")) return execute(loader, reader->argc, reader->argv);
     bool ok = true;
-    for (const struct queued *queued = loader->first; queued && ok; queued = queued->next)
+    for (const struct aof_queued *queued = loader->first; queued && ok; queued = queued->next)
         ok = execute(loader, queued->argc, queued->argv);
     queue_free(loader);
     return ok;
@@ -337,8 +338,10 @@ void aof_load_at_start(void) {
     if (adopt_old_file(has_files)) has_files = true;
     if (has_files) {
         loading_begin(aof_files_size(), LOADING_SERVES);
+        server_event(EVENT_LOADING, LOADING_AOF_START, NULL);
         int error = read_files(aof.manifest);
         loading_end();
+        server_event(EVENT_LOADING, error ? LOADING_FAILED : LOADING_ENDED, NULL);
         if (error) give_up("The append-only file cannot be read. Exiting.");
         log_notice("DB loaded from append only file: %.3f seconds", (double)(clock_monotonic_us() - began) / 1000000);
     } else {

@@ -21,6 +21,7 @@
 #include "server/process/child.h"
 #include "server/repl_hooks.h"
 #include "server/script_hooks.h"
+#include "server/server_events.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -80,7 +81,9 @@ static void temporary_name(char name[static 64], pid_t pid) {
 static int run_child(struct child_job *job) {
     char name[64];
     temporary_name(name, getpid());
+    server_event(EVENT_PERSISTENCE, PERSISTENCE_AOF_START, NULL);
     int error = aof_base_write(name, rewrite.as_rdb, aof_settings.rewrite_incremental_fsync, true);
+    server_event(EVENT_PERSISTENCE, error ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
     if (error) {
         log_warning("Write error while rewriting the append-only file: %s", strerror(-error));
         return 1;
@@ -143,7 +146,7 @@ static void succeeded(void) {
     log_notice("Background AOF rewrite finished successfully");
 }
 
-static void failed(void) {
+static void aof_rewrite_failed(void) {
     aof.rewrite_failed = true;
     aof.failures_in_a_row++;
 }
@@ -169,16 +172,16 @@ static void done(struct child_job *job, int status, int signal) {
             succeeded();
             return;
         }
-        failed();
+        aof_rewrite_failed();
     } else if (signal == CHILD_KILL_SIGNAL) {
         /* Killed by the server: not a failure. */
         log_notice("Background AOF rewrite was stopped by the server");
     } else if (signal) {
         log_warning("Background AOF rewrite terminated by signal %d", signal);
-        failed();
+        aof_rewrite_failed();
     } else {
         log_warning("Background AOF rewrite terminated with error");
-        failed();
+        aof_rewrite_failed();
     }
     unlink(rewrite.temporary);
     start_again();
@@ -222,7 +225,7 @@ int aof_rewrite_start(void) {
     if (child_active()) return -EBUSY;
     int error = begin_file();
     if (error) {
-        failed();
+        aof_rewrite_failed();
         return error;
     }
     rewrite.as_rdb = aof_settings.rdb_preamble;
@@ -235,7 +238,7 @@ int aof_rewrite_start(void) {
         aof.rewrite_started_ms = 0;
         start_again();
         log_warning("Can't rewrite append only file in background: fork: %s", strerror((int)-pid));
-        failed();
+        aof_rewrite_failed();
         return (int)pid;
     }
     aof.rewrites++;

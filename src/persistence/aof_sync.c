@@ -44,7 +44,7 @@ enum { SYNC_INTERVAL_US = 1000000, DELAY_US = 2000000, LOG_INTERVAL_US = 3000000
 enum { FAST_GROUPS = 8, SMALL_BYTES = 256 * 1024, SMALL_COMMANDS = 128 };
 
 /* A write and sync, in a background thread, or in the main thread for a group on a fast disk. */
-struct sync_job {
+struct aof_job {
     struct event_post post;
     int fd;
     bool sync;                /* call fdatasync() after writing */
@@ -60,7 +60,7 @@ struct sync_job {
 };
 
 static struct {
-    struct sync_job *writing, *syncing; /* at most one of each; NULL: none */
+    struct aof_job *writing, *syncing; /* at most one of each; NULL: none */
     struct aof_buffer spare;
     int write_error, sync_error;  /* negative errnos of the last write and sync; 0: success */
     size_t partial;               /* bytes of the buffer that a failed write has left in the file */
@@ -79,7 +79,7 @@ static struct {
     int fast_groups;                 /* in a row, up to FAST_GROUPS */
     enum aof_group_thread thread;
     uint64_t fast_us; /* groups that take less time are fast */
-} sync_state = {.fast_us = AOF_FAST_US};
+} aof_writer = {.fast_us = AOF_FAST_US};
 
 /* --- Failures --- */
 
@@ -90,54 +90,54 @@ static _Noreturn void give_up(const char *what, int error) {
 }
 
 bool aof_sync_failed(void) {
-    return sync_state.write_error || sync_state.sync_error;
+    return aof_writer.write_error || aof_writer.sync_error;
 }
 const char *aof_sync_error_text(void) {
-    return strerror(-(sync_state.write_error ? sync_state.write_error : sync_state.sync_error));
+    return strerror(-(aof_writer.write_error ? aof_writer.write_error : aof_writer.sync_error));
 }
 
 static void write_failed(size_t done, size_t len, int error) {
     static struct log_limit limit = {.interval_us = LOG_INTERVAL_US};
-    if (done > sync_state.partial)
+    if (done > aof_writer.partial)
         log_limited(&limit, LOG_LEVEL_WARNING,
                     "Short write while writing to the AOF file: (nwritten=%zu, expected=%zu)",
-                    done - sync_state.partial, len);
+                    done - aof_writer.partial, len);
     else
         log_limited(&limit, LOG_LEVEL_WARNING, "Error writing to the AOF file: %s", strerror(-error));
-    sync_state.write_error = error;
+    aof_writer.write_error = error;
     /* Remove a partially written command: the server may exit before it can write the rest. */
     if (done && ftruncate(aof.fd, (off_t)aof.fd_size) == 0) done = 0;
-    sync_state.partial = done;
+    aof_writer.partial = done;
 }
 
 static void write_succeeded(size_t len) {
-    if (sync_state.write_error) log_warning("AOF write error looks solved. The server can write again.");
-    sync_state.write_error = 0;
-    sync_state.partial = 0;
-    sync_state.unsynced = true;
+    if (aof_writer.write_error) log_warning("AOF write error looks solved. The server can write again.");
+    aof_writer.write_error = 0;
+    aof_writer.partial = 0;
+    aof_writer.unsynced = true;
     aof.fd_size += len;
     aof.size += len;
 }
 
-static void sync_failed(int error) {
-    if (!sync_state.sync_error) log_warning("Fail to fsync the AOF file: %s", strerror(-error));
-    sync_state.sync_error = error;
-    sync_state.unsynced = true;
+static void note_fsync_failure(int error) {
+    if (!aof_writer.sync_error) log_warning("Fail to fsync the AOF file: %s", strerror(-error));
+    aof_writer.sync_error = error;
+    aof_writer.unsynced = true;
 }
 
 void aof_sync_directory_failed(int error) {
-    sync_state.directory_failures++;
-    sync_failed(error);
+    aof_writer.directory_failures++;
+    note_fsync_failure(error);
 }
 bool aof_sync_directory_pending(void) {
-    return sync_state.directory_recovered < sync_state.directory_failures;
+    return aof_writer.directory_recovered < aof_writer.directory_failures;
 }
 
-/* `directory`: as in struct sync_job. */
-static void sync_succeeded(uint64_t directory) {
-    if (directory) sync_state.directory_recovered = directory;
-    if (!sync_state.sync_error || aof_sync_directory_pending()) return;
-    sync_state.sync_error = 0;
+/* `directory`: as in struct aof_job. */
+static void note_fsync_success(uint64_t directory) {
+    if (directory) aof_writer.directory_recovered = directory;
+    if (!aof_writer.sync_error || aof_sync_directory_pending()) return;
+    aof_writer.sync_error = 0;
     log_warning(
         "AOF fsync error looks solved. A rewrite replaces the files: data that failed to sync may be missing in them.");
     aof.rewrite_scheduled = true;
@@ -145,15 +145,15 @@ static void sync_succeeded(uint64_t directory) {
 
 /* --- Jobs of the background threads --- */
 
-static void job_finish(struct sync_job *job);
+static void job_finish(struct aof_job *job);
 
 static void job_posted(struct event_post *post) {
-    struct sync_job *job = container_of(post, struct sync_job, post);
+    struct aof_job *job = container_of(post, struct aof_job, post);
     job_finish(job);
     mem_free(job);
 }
 
-static void job_execute(struct sync_job *job) {
+static void job_execute(struct aof_job *job) {
     uint64_t began = clock_monotonic_us();
     if (job->sleep_us) usleep((useconds_t)job->sleep_us);
     job->error = aof_buffer_write(&job->buffer, job->fd, &job->done);
@@ -163,70 +163,70 @@ static void job_execute(struct sync_job *job) {
 }
 
 static void job_run(void *arg) {
-    struct sync_job *job = arg;
+    struct aof_job *job = arg;
     job_execute(job);
     event_loop_post(server.loop, &job->post);
 }
 
-static void job_init(struct sync_job *job, bool sync) {
-    *job = (struct sync_job){.fd = aof.fd,
-                             .sync = sync,
-                             .directory = aof_sync_directory_pending() ? sync_state.directory_failures : 0,
-                             .post.run = job_posted,
-                             .sequence = aof_append_complete_sequence(),
-                             .began_us = clock_mono()};
+static void job_init(struct aof_job *job, bool sync) {
+    *job = (struct aof_job){.fd = aof.fd,
+                            .sync = sync,
+                            .directory = aof_sync_directory_pending() ? aof_writer.directory_failures : 0,
+                            .post.run = job_posted,
+                            .sequence = aof_append_complete_sequence(),
+                            .began_us = clock_mono()};
     aof_buffer_init(&job->buffer);
 }
 
 /* Initializes a job that writes the complete commands of the buffer. */
-static void write_prepare(struct sync_job *job, bool sync) {
-    must(!sync_state.writing && aof.fd >= 0);
-    sync_state.writing = job;
+static void write_prepare(struct aof_job *job, bool sync) {
+    must(!aof_writer.writing && aof.fd >= 0);
+    aof_writer.writing = job;
     job_init(job, sync);
     aof_buffer_free(&job->buffer);
-    job->buffer = sync_state.spare;
-    aof_buffer_init(&sync_state.spare);
+    job->buffer = aof_writer.spare;
+    aof_buffer_init(&aof_writer.spare);
     aof_append_take(&job->buffer);
-    job->sleep_us = sync_state.sleep_us;
-    sync_state.delay_counted = false;
+    job->sleep_us = aof_writer.sleep_us;
+    aof_writer.delay_counted = false;
 }
 
 /* Writes the buffer in a background thread. */
 static void write_start(bool sync) {
-    struct sync_job *job = mem_alloc(sizeof *job);
+    struct aof_job *job = mem_alloc(sizeof *job);
     write_prepare(job, sync);
     background_submit(BACKGROUND_WRITE, job_run, job);
 }
 
 /* Syncs the file in a background thread. `releases`: everything appended is written, and the sync releases the replies.
  * */
-static void sync_start(bool releases) {
-    must(!sync_state.syncing && aof.fd >= 0);
-    sync_state.unsynced = false;
-    sync_state.syncing = mem_alloc(sizeof *sync_state.syncing);
-    job_init(sync_state.syncing, true);
-    sync_state.syncing->covers = sync_state.written_sequence;
-    if (!releases) sync_state.syncing->sequence = 0;
-    background_submit(BACKGROUND_FSYNC, job_run, sync_state.syncing);
+static void aof_fsync_start(bool releases) {
+    must(!aof_writer.syncing && aof.fd >= 0);
+    aof_writer.unsynced = false;
+    aof_writer.syncing = mem_alloc(sizeof *aof_writer.syncing);
+    job_init(aof_writer.syncing, true);
+    aof_writer.syncing->covers = aof_writer.written_sequence;
+    if (!releases) aof_writer.syncing->sequence = 0;
+    background_submit(BACKGROUND_FSYNC, job_run, aof_writer.syncing);
 }
 
-static void sync_finish(struct sync_job *job) {
-    sync_state.syncing = NULL;
-    sync_state.synced_us = clock_mono();
+static void aof_fsync_finish(struct aof_job *job) {
+    aof_writer.syncing = NULL;
+    aof_writer.synced_us = clock_mono();
     if (job->error)
-        sync_failed(job->error);
+        note_fsync_failure(job->error);
     else
-        sync_succeeded(job->directory);
+        note_fsync_success(job->directory);
     if (!job->error) {
-        must_within(job->covers, sync_state.written_sequence);
-        sync_state.synced_sequence = job->covers;
+        must_within(job->covers, aof_writer.written_sequence);
+        aof_writer.synced_sequence = job->covers;
         reply_barrier_release(&aof_barrier, job->sequence);
     }
     aof_buffer_free(&job->buffer);
 }
 
-static void write_finish(struct sync_job *job) {
-    sync_state.writing = NULL;
+static void write_finish(struct aof_job *job) {
+    aof_writer.writing = NULL;
     size_t len = aof_buffer_len(&job->buffer);
     if (job->error && job->sync) give_up("Error writing to the AOF file", job->error);
     latency_event(job->sync ? "aof-fsync-always" : "aof-write-pending-fsync", job->us);
@@ -236,45 +236,45 @@ static void write_finish(struct sync_job *job) {
         return;
     }
     write_succeeded(len);
-    sync_state.written_sequence = job->sequence;
+    aof_writer.written_sequence = job->sequence;
     if (job->sync) {
-        sync_state.synced_sequence = job->sequence;
-        sync_state.unsynced = false;
-        sync_state.synced_us = clock_mono();
-        sync_state.group_end_us = clock_monotonic_us();
-        sync_state.group_us = job->us;
-        if (job->us >= sync_state.fast_us)
-            sync_state.fast_groups = 0;
-        else if (sync_state.fast_groups < FAST_GROUPS)
-            sync_state.fast_groups++;
-        sync_state.expected = reply_barrier_clients();
+        aof_writer.synced_sequence = job->sequence;
+        aof_writer.unsynced = false;
+        aof_writer.synced_us = clock_mono();
+        aof_writer.group_end_us = clock_monotonic_us();
+        aof_writer.group_us = job->us;
+        if (job->us >= aof_writer.fast_us)
+            aof_writer.fast_groups = 0;
+        else if (aof_writer.fast_groups < FAST_GROUPS)
+            aof_writer.fast_groups++;
+        aof_writer.expected = reply_barrier_clients();
     }
     aof_buffer_clear(&job->buffer);
-    aof_buffer_free(&sync_state.spare);
-    sync_state.spare = job->buffer;
+    aof_buffer_free(&aof_writer.spare);
+    aof_writer.spare = job->buffer;
     reply_barrier_release(&aof_barrier, job->sequence);
 }
 
 /* Called by job_posted() or jobs_wait(), whichever is first. */
-static void job_finish(struct sync_job *job) {
+static void job_finish(struct aof_job *job) {
     if (job->handled) return;
     job->handled = true;
-    must(job == sync_state.writing || job == sync_state.syncing);
+    must(job == aof_writer.writing || job == aof_writer.syncing);
     must_be_main_thread();
-    if (job == sync_state.writing)
+    if (job == aof_writer.writing)
         write_finish(job);
     else
-        sync_finish(job);
+        aof_fsync_finish(job);
 }
 
 static void jobs_wait(void) {
-    if (sync_state.writing) {
+    if (aof_writer.writing) {
         background_drain(BACKGROUND_WRITE);
-        job_finish(sync_state.writing);
+        job_finish(aof_writer.writing);
     }
-    if (sync_state.syncing) {
+    if (aof_writer.syncing) {
         background_drain(BACKGROUND_FSYNC);
-        job_finish(sync_state.syncing);
+        job_finish(aof_writer.syncing);
     }
 }
 
@@ -285,41 +285,41 @@ static uint64_t gathered(struct event_timer *timer) {
 }
 
 static bool worth_waiting(void) {
-    if (reply_barrier_clients() >= sync_state.expected) return false;
-    uint64_t window = sync_state.group_us / 2 < GATHER_MAX_US ? sync_state.group_us / 2 : GATHER_MAX_US;
-    uint64_t waited = clock_monotonic_us() - sync_state.group_end_us;
+    if (reply_barrier_clients() >= aof_writer.expected) return false;
+    uint64_t window = aof_writer.group_us / 2 < GATHER_MAX_US ? aof_writer.group_us / 2 : GATHER_MAX_US;
+    uint64_t waited = clock_monotonic_us() - aof_writer.group_end_us;
     if (waited >= window) return false;
-    event_timer_set(server.loop, &sync_state.timer, window - waited, gathered);
+    event_timer_set(server.loop, &aof_writer.timer, window - waited, gathered);
     return true;
 }
 
 bool aof_sync_on_main_thread(void) {
-    if (sync_state.thread != AOF_GROUP_AUTO) return sync_state.thread == AOF_GROUP_MAIN;
-    return sync_state.fast_groups == FAST_GROUPS;
+    if (aof_writer.thread != AOF_GROUP_AUTO) return aof_writer.thread == AOF_GROUP_MAIN;
+    return aof_writer.fast_groups == FAST_GROUPS;
 }
 
 /* A large group is written in the background: that takes long, and the main thread has much to execute meanwhile. */
 static bool group_is_small(size_t len) {
-    return len <= SMALL_BYTES && aof_append_sequence() - sync_state.written_sequence <= SMALL_COMMANDS;
+    return len <= SMALL_BYTES && aof_append_sequence() - aof_writer.written_sequence <= SMALL_COMMANDS;
 }
 
 static void write_here(void) {
-    struct sync_job job;
+    struct aof_job job;
     write_prepare(&job, true);
     job_execute(&job);
     job_finish(&job);
 }
 
 static void group_step(void) {
-    if (sync_state.writing || sync_state.syncing) return;
+    if (aof_writer.writing || aof_writer.syncing) return;
     size_t len = aof_buffer_len(aof_append_buffer());
     if (len) {
         if (aof_sync_on_main_thread() && group_is_small(len))
             write_here();
         else if (!worth_waiting())
             write_start(true);
-    } else if (sync_state.unsynced) {
-        sync_start(true); /* written before appendfsync became always */
+    } else if (aof_writer.unsynced) {
+        aof_fsync_start(true); /* written before appendfsync became always */
     }
 }
 
@@ -328,9 +328,9 @@ static void group_step(void) {
 /* Writes the buffer, without releasing replies. False: it failed. */
 static bool write_buffer(void) {
     struct aof_buffer *buffer = aof_append_buffer();
-    size_t len = aof_buffer_len(buffer), done = sync_state.partial;
+    size_t len = aof_buffer_len(buffer), done = aof_writer.partial;
     if (!len) return true;
-    if (sync_state.sleep_us) usleep((useconds_t)sync_state.sleep_us);
+    if (aof_writer.sleep_us) usleep((useconds_t)aof_writer.sleep_us);
     uint64_t began = clock_monotonic_us();
     int error = aof_buffer_write(buffer, aof.fd, &done);
     uint64_t us = clock_monotonic_us() - began;
@@ -341,35 +341,35 @@ static bool write_buffer(void) {
         return false;
     }
     write_succeeded(len);
-    sync_state.written_sequence = aof_append_sequence();
+    aof_writer.written_sequence = aof_append_sequence();
     aof_buffer_clear(buffer);
     return true;
 }
 
 static void count_delay(void) {
-    if (sync_state.delay_counted || clock_mono() - sync_state.writing->began_us < DELAY_US) return;
-    sync_state.delay_counted = true;
-    sync_state.delayed++;
+    if (aof_writer.delay_counted || clock_mono() - aof_writer.writing->began_us < DELAY_US) return;
+    aof_writer.delay_counted = true;
+    aof_writer.delayed++;
     log_notice("Asynchronous AOF fsync is taking too long (disk is busy?). Replies to writes wait for it.");
 }
 
 static void write_step(void) {
-    if (sync_state.writing)
+    if (aof_writer.writing)
         count_delay();
-    else if (sync_state.syncing && !sync_state.write_error && aof_buffer_len(aof_append_buffer()))
+    else if (aof_writer.syncing && !aof_writer.write_error && aof_buffer_len(aof_append_buffer()))
         write_start(false);
     else if (write_buffer())
         reply_barrier_release(&aof_barrier, aof_append_sequence());
-    if (aof_settings.fsync != AOF_FSYNC_EVERYSEC || !sync_state.unsynced || sync_state.syncing) return;
-    if (clock_mono() - sync_state.synced_us < SYNC_INTERVAL_US) return;
+    if (aof_settings.fsync != AOF_FSYNC_EVERYSEC || !aof_writer.unsynced || aof_writer.syncing) return;
+    if (clock_mono() - aof_writer.synced_us < SYNC_INTERVAL_US) return;
     if (aof_settings.no_fsync_on_rewrite && child_active()) return;
-    sync_start(false);
+    aof_fsync_start(false);
 }
 
 /* A busy script that turns the loop has an open group. Writes the complete commands before it. */
 static void complete_step(void) {
     bool always = aof_settings.fsync == AOF_FSYNC_ALWAYS;
-    if (sync_state.writing || (sync_state.syncing && always) || aof_sync_failed()) return;
+    if (aof_writer.writing || (aof_writer.syncing && always) || aof_sync_failed()) return;
     if (aof_append_has_complete()) write_start(always);
 }
 
@@ -384,8 +384,8 @@ void aof_sync_step(void) {
         return;
     }
     /* Errors from before appendfsync became always. */
-    if (sync_state.write_error && !write_buffer()) give_up("Error writing to the AOF file", sync_state.write_error);
-    if (sync_state.sync_error && !sync_state.syncing) give_up("Fail to fsync the AOF file", sync_state.sync_error);
+    if (aof_writer.write_error && !write_buffer()) give_up("Error writing to the AOF file", aof_writer.write_error);
+    if (aof_writer.sync_error && !aof_writer.syncing) give_up("Fail to fsync the AOF file", aof_writer.sync_error);
     group_step();
 }
 
@@ -393,19 +393,19 @@ int aof_sync_all(void) {
     if (aof.fd < 0) return 0;
     aof_append_seal();
     jobs_wait();
-    int error = write_buffer() ? 0 : sync_state.write_error;
-    uint64_t directory = aof_sync_directory_pending() ? sync_state.directory_failures : 0;
-    if (!error && fdatasync(aof.fd) < 0) sync_failed(error = -errno);
-    if (!error && directory && (error = aof_directory_sync()) < 0) sync_failed(error);
+    int error = write_buffer() ? 0 : aof_writer.write_error;
+    uint64_t directory = aof_sync_directory_pending() ? aof_writer.directory_failures : 0;
+    if (!error && fdatasync(aof.fd) < 0) note_fsync_failure(error = -errno);
+    if (!error && directory && (error = aof_directory_sync()) < 0) note_fsync_failure(error);
     if (error && aof_settings.fsync == AOF_FSYNC_ALWAYS) give_up("Error writing to the AOF file", error);
     if (!error) {
-        sync_state.unsynced = false;
-        sync_state.synced_us = clock_mono();
-        sync_state.synced_sequence = sync_state.written_sequence;
-        sync_succeeded(directory);
+        aof_writer.unsynced = false;
+        aof_writer.synced_us = clock_mono();
+        aof_writer.synced_sequence = aof_writer.written_sequence;
+        note_fsync_success(directory);
     }
     /* After fdatasync(), as appendfsync always requires. */
-    if (!sync_state.write_error) reply_barrier_release(&aof_barrier, aof_append_sequence());
+    if (!aof_writer.write_error) reply_barrier_release(&aof_barrier, aof_append_sequence());
     return error;
 }
 
@@ -425,48 +425,48 @@ void aof_sync_close(int fd) {
 
 void aof_sync_start(void) {
     event_loop_take_posts(server.loop);
-    aof_buffer_init(&sync_state.spare);
-    sync_state.write_error = sync_state.sync_error = 0;
-    sync_state.partial = 0;
-    sync_state.unsynced = false;
-    sync_state.synced_us = clock_mono();
-    sync_state.expected = 0;
-    sync_state.fast_groups = 0;
+    aof_buffer_init(&aof_writer.spare);
+    aof_writer.write_error = aof_writer.sync_error = 0;
+    aof_writer.partial = 0;
+    aof_writer.unsynced = false;
+    aof_writer.synced_us = clock_mono();
+    aof_writer.expected = 0;
+    aof_writer.fast_groups = 0;
     reply_barrier_arm(&aof_barrier);
 }
 
 void aof_sync_stop(void) {
     jobs_wait();
-    event_timer_cancel(server.loop, &sync_state.timer);
-    aof_buffer_free(&sync_state.spare);
+    event_timer_cancel(server.loop, &aof_writer.timer);
+    aof_buffer_free(&aof_writer.spare);
     reply_barrier_disarm(&aof_barrier);
 }
 
 bool aof_progress(struct aof_progress *progress) {
     bool always = aof_settings.fsync == AOF_FSYNC_ALWAYS;
     *progress = (struct aof_progress){.appended = aof_append_sequence(),
-                                      .safe = always ? sync_state.synced_sequence : sync_state.written_sequence,
-                                      .synced = sync_state.synced_sequence};
+                                      .safe = always ? aof_writer.synced_sequence : aof_writer.written_sequence,
+                                      .synced = aof_writer.synced_sequence};
     return aof.state == AOF_ON;
 }
 size_t aof_sync_pending(void) {
     return background_pending(BACKGROUND_FSYNC);
 }
 uint64_t aof_sync_delayed(void) {
-    return sync_state.delayed;
+    return aof_writer.delayed;
 }
 size_t aof_sync_waiting_bytes(void) {
     if (aof.fd < 0) return 0;
-    return aof_buffer_len(aof_append_buffer()) + (sync_state.writing ? aof_buffer_len(&sync_state.writing->buffer) : 0);
+    return aof_buffer_len(aof_append_buffer()) + (aof_writer.writing ? aof_buffer_len(&aof_writer.writing->buffer) : 0);
 }
 void aof_sync_reset_stats(void) {
-    sync_state.delayed = 0;
+    aof_writer.delayed = 0;
 }
 void aof_sync_set_sleep(uint64_t us) {
-    sync_state.sleep_us = us;
+    aof_writer.sleep_us = us;
 }
 void aof_sync_set_thread(enum aof_group_thread thread, uint64_t fast_us) {
-    sync_state.thread = thread;
-    sync_state.fast_us = fast_us;
-    sync_state.fast_groups = 0;
+    aof_writer.thread = thread;
+    aof_writer.fast_us = fast_us;
+    aof_writer.fast_groups = 0;
 }

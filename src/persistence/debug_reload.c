@@ -1,20 +1,14 @@
 /* debug_reload.c: DEBUG RELOAD: saves the data set to `dbfilename`, flushes it, and loads the file. Tests use it to
  * check that the file has all data. */
 #include "lib/system/log.h"
-#include "persistence/aof.h"
 #include "persistence/loading.h"
 #include "persistence/persistence.h"
 #include "persistence/snapshot.h"
 #include "server/clients/client.h"
+#include "server/command/command.h"
+#include "server/debug/debug.h"
 #include "server/role.h"
 #include <errno.h>
-
-/* The data set is not the one that the replicas and the append-only file have, or that blocked clients have seen. */
-static void data_replaced(void) {
-    role_data_replaced();
-    aof_restart();
-    if (!role_is_replica()) keyspace_replace(server.keyspace, NULL);
-}
 
 static void run_reload(struct call *call) {
     bool save = true, flush = true;
@@ -46,7 +40,7 @@ static void run_reload(struct call *call) {
         reply_error(call->reply, "ERR Error trying to load the RDB dump, check server logs.");
         return;
     }
-    if (!save) data_replaced(); /* the file may be older */
+    if (!save) loading_data_replaced(); /* the file may be older */
     if (!role_is_replica()) loading_delete_expired();
     log_notice("DB reloaded by DEBUG RELOAD");
     reply_ok(call->reply);
@@ -54,14 +48,13 @@ static void run_reload(struct call *call) {
 
 const struct debug_subcommand debug_reload_subcommands[] = {
     {"reload", 0, 3, run_reload,
-     (const char *const[]){
-         "RELOAD [option ...]", "    Save the RDB on disk and reload it back to memory. Valid <option> values:",
-         "    * MERGE: conflicting keys will be loaded from RDB.",
-         "    * NOFLUSH: the existing database will not be removed before load, but",
-         "      conflicting keys will generate an exception and kill the server.",
-         "    * NOSAVE: the database will be loaded from an existing RDB file.",
-         "    Examples:", "    * DEBUG RELOAD: verify that the server is able to persist, flush and reload",
-         "      the database.", "    * DEBUG RELOAD NOSAVE: replace the current database with the contents of an",
-         "      existing RDB file.", "    * DEBUG RELOAD NOSAVE NOFLUSH MERGE: add the contents of an existing RDB",
-         "      file to the database.", NULL}},
+     WORDS("RELOAD [option ...]", "    Save the RDB on disk and reload it back to memory. Valid <option> values:",
+           "    * MERGE: conflicting keys will be loaded from RDB.",
+           "    * NOFLUSH: the existing database will not be removed before load, but",
+           "      conflicting keys will generate an exception and kill the server.",
+           "    * NOSAVE: the database will be loaded from an existing RDB file.",
+           "    Examples:", "    * DEBUG RELOAD: verify that the server is able to persist, flush and reload",
+           "      the database.", "    * DEBUG RELOAD NOSAVE: replace the current database with the contents of an",
+           "      existing RDB file.", "    * DEBUG RELOAD NOSAVE NOFLUSH MERGE: add the contents of an existing RDB",
+           "      file to the database.")},
     {NULL, 0, 0, NULL, NULL}};

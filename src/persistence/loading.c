@@ -1,8 +1,8 @@
 /* loading.c: see loading.h.
  *
- * Each turn of the event loop during a load is complete: replies are sent, the cron runs, closed connections are freed,
- * and signals are handled. While the data set is loading, the cron neither expires keys nor resizes tables (server.c),
- * because the reader is adding keys. */
+ * Each turn of the event loop during a load is complete: replies are sent, the cron runs, closed connections are
+ * freed, and signals are handled. While the data set is loading, the cron neither expires keys nor resizes tables
+ * (lifecycle.c), because the reader is adding keys. */
 #include "persistence/loading.h"
 #include "formats/rdb.h"
 #include "lib/system/clock.h"
@@ -21,8 +21,10 @@
 #include "server/config/settings.h"
 #include "server/nested_turn.h"
 #include "server/repl_hooks.h"
+#include "server/command/command.h"
 #include "server/role.h"
 #include "server/script_hooks.h"
+#include "server/server_events.h"
 #include "store/hash.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -109,7 +111,7 @@ void loading_attach(struct source *source) {
     run.source = source;
     source->progress = progress;
     source->progress_interval = (uint64_t)persistence_settings.loading_interval;
-    /* While a small data set is loaded, clients wait, as with Valkey: none is told LOADING. */
+    /* While a small data set is loaded, clients wait, as with Valkey: no client gets LOADING. */
     source->progress_next = source->end_offset + source->progress_interval;
 }
 
@@ -204,10 +206,12 @@ static int read_rdb(int fd, uint64_t size, enum loading_service service, enum rd
     source_init_fd(&source, fd);
     loading_begin(size, service);
     loading_attach(&source);
+    server_event(EVENT_LOADING, LOADING_RDB_START, NULL);
     /* A replica's primary deletes expired keys. A primary's replicas and append-only file have them (DEBUG RELOAD). */
     int error = read_source(&source, duplicates, role_is_replica() || propagate_wanted(), result);
     loading_end();
     source_free(&source);
+    server_event(EVENT_LOADING, error < 0 ? LOADING_FAILED : LOADING_ENDED, NULL);
     return error;
 }
 
@@ -217,10 +221,7 @@ static size_t delete_expired(struct db *db) {
     struct db_iterator *iterator = db_iterate(db, -1);
     for (struct entry *entry; (entry = db_iterate_next(iterator));) {
         if (!entry_is_expired(entry)) continue;
-        if (count == capacity) {
-            capacity = capacity ? capacity * 2 : 64;
-            keys = mem_realloc(keys, capacity * sizeof *keys);
-        }
+        mem_grow(keys, count, capacity, 64);
         struct slice key = entry_key(entry);
         keys[count++] = (struct slice){mem_strndup(key.data, key.len), key.len};
     }
@@ -243,7 +244,7 @@ void loading_delete_expired(void) {
 
 static void log_failure(const char *name, int error, const struct rdb_load_result *result) {
     const char *reason = result->reason[0] ? result->reason : strerror(-error);
-    if (error == -EINVAL) /* Valkey's line, for those who search for it */
+    if (error == -EINVAL) /* the line that log filters for Valkey look for */
         log_warning("Internal error in RDB reading offset %llu -> %s", (unsigned long long)result->offset, reason);
     log_warning("Error in RDB file %s at offset %llu: %s", name, (unsigned long long)result->offset, reason);
     if (error == -EPROTONOSUPPORT)
@@ -291,6 +292,12 @@ int loading_read_rdb(const char *name, enum loading_service service, bool flush,
     }
     loaded(&result, COPY_WITH_SUM);
     return 0;
+}
+
+void loading_data_replaced(void) {
+    role_data_replaced();
+    aof_restart();
+    if (!role_is_replica()) keyspace_replace(server.keyspace, NULL);
 }
 
 int loading_read_base(struct source *source, const char *name) {

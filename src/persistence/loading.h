@@ -38,6 +38,9 @@ int loading_read_base(struct source *source, const char *name);
  * failures. 0 or a negative errno: -ENOENT if there is no file, else those of rdb_load(). */
 int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates);
 
+/* After a file was loaded into the databases: their data are not those that the replicas and the append-only file have,
+ * or that blocked clients have seen. */
+void loading_data_replaced(void);
 /* Deletes the keys and the fields that were loaded although they had expired, and propagates that. */
 void loading_delete_expired(void);
 

@@ -5,6 +5,8 @@
 #include "persistence/loading.h"
 #include "persistence/snapshot.h"
 #include "server/feature.h"
+#include "server/stats/info.h"
+#include "server/server.h"
 #include "server/process/child.h"
 
 static unsigned long long ull(uint64_t n) {
@@ -39,10 +41,10 @@ static void write_snapshots(struct output *out) {
               ull(server.loading ? loading_state.keys : loading_state.last_keys));
 }
 
-/* Valkey has these lines for modules, which this server does not have, and for slot migrations. */
-static void write_absent(struct output *out) {
-    info_line(out, "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0\r\nslot_migration_fork_in_progress:%d",
-              child_kind() == CHILD_SLOTS);
+static void write_other_forks(struct output *out) {
+    info_line(out, "module_fork_in_progress:%d", child_kind() == CHILD_MODULE);
+    info_line(out, "module_fork_last_cow_size:%llu", ull(child_last_module_cow()));
+    info_line(out, "slot_migration_fork_in_progress:%d", child_kind() == CHILD_SLOTS);
 }
 
 static void write_loading(struct output *out) {
@@ -63,7 +65,7 @@ static void write_persistence(struct output *out) {
     write_child(out);
     write_snapshots(out);
     aof_info(out);
-    write_absent(out);
+    write_other_forks(out);
     aof_info_sizes(out);
     if (server_is_loading()) write_loading(out);
 }

@@ -17,6 +17,7 @@
 #include "server/cluster_hooks.h"
 #include "server/repl_hooks.h"
 #include "server/script_hooks.h"
+#include "server/server_events.h"
 #include "server/stats/latency_monitor.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +102,7 @@ static int write_file(const char *name, const struct snapshot_content *content) 
     return result < 0 ? result : 0;
 }
 
-static int write_and_rename(const char *name, const struct snapshot_content *content) {
+static int write_and_rename_file(const char *name, const struct snapshot_content *content) {
     static char temp[TEMP_NAME_MAX];
     char directory[4096];
     temp_name(temp, getpid());
@@ -154,9 +155,20 @@ static void set_failed(bool failed) {
     dispatch_set_filter(&write_filter, failed);
 }
 
+static int write_and_rename(const char *name, const struct snapshot_content *content) {
+    server_event(EVENT_PERSISTENCE, server.is_child ? PERSISTENCE_RDB_START : PERSISTENCE_SYNC_RDB_START, NULL);
+    int result = write_and_rename_file(name, content);
+    server_event(EVENT_PERSISTENCE, result < 0 ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
+    return result;
+}
+
 void snapshot_saved(void) {
     snapshot_state.last_save_ms = clock_ms();
     snapshot_state.saved_ms = clock_mono_ms();
+}
+
+int snapshot_save_as(const char *name) {
+    return write_and_rename(name, &(struct snapshot_content){0});
 }
 
 int snapshot_save(void) {
@@ -184,7 +196,7 @@ static void note_path(void) {
     snprintf(saving_path, sizeof saving_path, "%s/%s", directory, persistence_settings.file_name);
 }
 
-static int run(struct child_job *job) {
+static int snapshot_run(struct child_job *job) {
     int result = write_and_rename(persistence_settings.file_name, &saving);
     if (result < 0) return 1;
     child_report_end();
@@ -228,7 +240,7 @@ static void done(struct child_job *job, int status, int signal) {
 }
 
 static struct child_job job = {
-    .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB", .run = run, .done = done};
+    .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB", .run = snapshot_run, .done = done};
 
 bool snapshot_running(void) {
     return child_kind() == CHILD_RDB;
@@ -258,7 +270,7 @@ int snapshot_start_with(const struct snapshot_content *content) {
     return 0;
 }
 
-static void cron(void) {
+static void snapshot_cron(void) {
     if (child_active() || server_is_loading()) return;
     int64_t now = clock_mono_ms();
     if (snapshot_state.failed && now - snapshot_state.last_try_ms <= RETRY_MS) return;
@@ -273,7 +285,7 @@ static void cron(void) {
 
 /* --- The server's life --- */
 
-static void start(void) {
+static void snapshots_start(void) {
     snapshot_saved();
 }
 
@@ -299,5 +311,8 @@ static void flushed_all(void) {
     if (save_points_count()) snapshot_save();
 }
 
-const struct server_part snapshot_part = {
-    .name = "snapshot", .start = start, .cron = cron, .prepare_shutdown = prepare_shutdown, .flushed_all = flushed_all};
+const struct server_part snapshot_part = {.name = "snapshot",
+                                          .start = snapshots_start,
+                                          .cron = snapshot_cron,
+                                          .prepare_shutdown = prepare_shutdown,
+                                          .flushed_all = flushed_all};

@@ -40,6 +40,8 @@ void snapshot_listen(struct snapshot_listener *listener);
 /* Whether writes of clients are refused (MISCONF) because the last background save failed. Commands of the primary's
  * stream are not refused; apply.c calls this itself. */
 bool snapshot_refuses_writes(void);
+/* Saves to another file in this process, or in a child; the data count as not saved. 0 or a negative errno. */
+int snapshot_save_as(const char *name);
 /* SAVE: saves in this process. Kills a running background save. */
 int snapshot_save(void);
 /* BGSAVE: saves in a child process. Logs failures. 0 or a negative errno: -EBUSY if a child is running. */

@@ -3,6 +3,7 @@
 #include "persistence/persistence.h"
 #include "persistence/snapshot.h"
 #include "server/clients/client.h"
+#include "server/command/spec.h"
 #include "server/process/child.h"
 
 static const char in_progress[] = "ERR Background save already in progress";
@@ -69,35 +70,17 @@ static const char *const bgsave_history[] = {"3.2.2", "The option `SCHEDULE`.", 
 static const char *const lastsave_tips[] = {"nondeterministic_output", NULL};
 
 const struct command_spec snapshot_commands[] = {
-    {.name = "save",
-     .run = save_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING | CMD_NO_MULTI,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
+    {COMMAND("save", save_run, 1, CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING | CMD_NO_MULTI,
+             .group = GROUP_SERVER, "1.0.0"),
      .complexity = "O(N) where N is the number of keys in all databases.",
-     .summary = "Writes the data to the RDB file and replies when the file is on disk.",
-     .syntax = ""},
-    {.name = "bgsave",
-     .run = bgsave_run,
-     .arity = -1,
-     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Writes the data to the RDB file in the background.",
-     .syntax = "[operation(SCHEDULE@3.2.2|CANCEL@8.1.0)]",
-     .history = bgsave_history},
-    {.name = "lastsave",
-     .run = lastsave_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE | CMD_FAST,
-     .categories = CAT_ADMIN | CAT_DANGEROUS,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the Unix time of the last successful save.",
-     .syntax = "",
-     .tips = lastsave_tips},
+     .summary = "Writes the data to the RDB file and replies when the file is on disk.", .syntax = ""},
+    {COMMAND("bgsave", bgsave_run, -1, CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING,
+             .group = GROUP_SERVER, "1.0.0"),
+     .complexity = "O(1)", .summary = "Writes the data to the RDB file in the background.",
+     .syntax = "[operation(SCHEDULE@3.2.2|CANCEL@8.1.0)]", .history = bgsave_history},
+    {COMMAND("lastsave", lastsave_run, 1, CMD_NO_DATA | CMD_LOADING | CMD_STALE | CMD_FAST, .group = GROUP_SERVER,
+             "1.0.0"),
+     .categories = CAT_ADMIN | CAT_DANGEROUS, .complexity = "O(1)",
+     .summary = "Returns the Unix time of the last successful save.", .syntax = "", .tips = lastsave_tips},
     {.name = NULL},
 };

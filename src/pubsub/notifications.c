@@ -24,7 +24,7 @@ static const struct {
                {'E', BY_EVENT},       {'m', NOTIFY_KEY_MISS}};
 enum { LETTERS = sizeof letters / sizeof *letters };
 
-static void publish(const char *kind, int db, struct slice about, struct slice message) {
+static void notifications_publish(const char *kind, int db, struct slice about, struct slice message) {
     char buffer[256], head[48];
     int head_len = snprintf(head, sizeof head, "__%s@%d__:", kind, db);
     size_t len = (size_t)head_len + about.len;
@@ -35,13 +35,13 @@ static void publish(const char *kind, int db, struct slice about, struct slice m
     if (channel != buffer) mem_free(channel);
 }
 
-static void on_event(struct notify_listener *self, struct db *db, enum notify_class class, const char *event,
-                     struct slice key) {
+static void notifications_on_event(struct notify_listener *self, struct db *db, enum notify_class class,
+                                   const char *event, struct slice key) {
     if (!pubsub_has_subscribers()) return;
-    if (wanted & BY_KEY) publish("keyspace", db_id(db), key, slice_of(event));
-    if (wanted & BY_EVENT) publish("keyevent", db_id(db), slice_of(event), key);
+    if (wanted & BY_KEY) notifications_publish("keyspace", db_id(db), key, slice_of(event));
+    if (wanted & BY_EVENT) notifications_publish("keyevent", db_id(db), slice_of(event), key);
 }
-static struct notify_listener listener = {.event = on_event};
+static struct notify_listener listener = {.event = notifications_on_event};
 
 static void receive(void) {
     notify_listen(&listener);

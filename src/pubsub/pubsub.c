@@ -170,10 +170,8 @@ void pubsub_each_of(const struct client *client, enum pubsub_kind kind, void (*s
                     void *context) {
     struct subscriber *subscriber = subscriber_find(client);
     if (!subscriber) return;
-    list_each(&subscriber->subscriptions[kind], link) {
-        const struct subscription *subscription = container_of(link, struct subscription, of_subscriber);
+    list_each_entry(&subscriber->subscriptions[kind], const struct subscription, of_subscriber, subscription)
         seen(context, channel_name(subscription->key.channel));
-    }
 }
 
 static void client_gone(struct client *client) {
@@ -221,20 +219,20 @@ bool pubsub_has_subscribers(void) {
 /* --- Delivering --- */
 
 /* A message in one protocol, encoded when the first subscriber needs it. */
-struct encoded {
+struct encoded_message {
     struct memory_output bytes;
     struct blob *blob; /* the encoded message as a blob if it is large enough to be shared */
     bool made;
 };
-struct message {
+struct pubsub_message {
     const char *kind;
     struct slice pattern, channel, text;
     bool has_pattern;
-    struct encoded encoded[2]; /* RESP2, RESP3 */
+    struct encoded_message encoded[2]; /* RESP2, RESP3 */
 };
 
-static struct encoded *encode(struct message *message, int protocol) {
-    struct encoded *encoded = &message->encoded[protocol == 3];
+static struct encoded_message *encode(struct pubsub_message *message, int protocol) {
+    struct encoded_message *encoded = &message->encoded[protocol == 3];
     if (encoded->made) return encoded;
     encoded->made = true;
     memory_output_init(&encoded->bytes);
@@ -249,7 +247,7 @@ static struct encoded *encode(struct message *message, int protocol) {
     return encoded;
 }
 
-static void message_free(struct message *message) {
+static void message_free(struct pubsub_message *message) {
     for (int i = 0; i < 2; i++) {
         if (!message->encoded[i].made) continue;
         memory_output_free(&message->encoded[i].bytes);
@@ -257,11 +255,11 @@ static void message_free(struct message *message) {
     }
 }
 
-static size_t deliver(struct channel *channel, struct message *message) {
+static size_t deliver(struct channel *channel, struct pubsub_message *message) {
     size_t receivers = channel->subscriptions.len;
     list_each(&channel->subscriptions, link) {
         struct client *client = container_of(link, struct subscription, of_channel)->client;
-        struct encoded *encoded = encode(message, client->reply.protocol);
+        struct encoded_message *encoded = encode(message, client->reply.protocol);
         if (encoded->blob)
             client_push_blob(client, encoded->blob);
         else
@@ -273,14 +271,13 @@ static size_t deliver(struct channel *channel, struct message *message) {
 
 static size_t deliver_to_patterns(struct slice channel, struct slice text) {
     size_t receivers = 0;
-    list_each(&channel_lists[PUBSUB_PATTERN], link) {
-        struct channel *pattern = container_of(link, struct channel, of_kind);
+    list_each_entry(&channel_lists[PUBSUB_PATTERN], struct channel, of_kind, pattern) {
         if (!glob_match(channel_name(pattern), channel, false)) continue;
-        struct message message = {.kind = "pmessage",
-                                  .has_pattern = true,
-                                  .pattern = channel_name(pattern),
-                                  .channel = channel,
-                                  .text = text};
+        struct pubsub_message message = {.kind = "pmessage",
+                                         .has_pattern = true,
+                                         .pattern = channel_name(pattern),
+                                         .channel = channel,
+                                         .text = text};
         receivers += deliver(pattern, &message);
     }
     return receivers;
@@ -298,8 +295,7 @@ static void delivery_end(void) {
 }
 
 static void push_ended(struct client *client, struct slice name, size_t left) {
-    struct memory_output bytes;
-    memory_output_init(&bytes);
+    struct memory_output bytes = MEMORY_OUTPUT_INIT;
     struct reply reply = {.out = &bytes.out, .protocol = client->reply.protocol};
     reply_push(&reply, 3);
     reply_bulk_text(&reply, "sunsubscribe");
@@ -314,7 +310,7 @@ size_t pubsub_publish(struct slice name, struct slice text, bool shard) {
     size_t receivers = 0;
     delivering = true;
     if (channel) {
-        struct message message = {.kind = shard ? "smessage" : "message", .channel = name, .text = text};
+        struct pubsub_message message = {.kind = shard ? "smessage" : "message", .channel = name, .text = text};
         receivers = deliver(channel, &message);
     }
     if (!shard) receivers += deliver_to_patterns(name, text);
@@ -324,8 +320,7 @@ size_t pubsub_publish(struct slice name, struct slice text, bool shard) {
 
 void pubsub_end_shard_channels(bool (*ends)(void *context, struct slice name), void *context) {
     delivering = true;
-    list_each(&channel_lists[PUBSUB_SHARD], link) {
-        struct channel *channel = container_of(link, struct channel, of_kind);
+    list_each_entry(&channel_lists[PUBSUB_SHARD], struct channel, of_kind, channel) {
         if (!ends(context, channel_name(channel))) continue;
         while (channel->subscriptions.len) {
             struct subscription *subscription =

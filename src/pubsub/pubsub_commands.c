@@ -4,9 +4,12 @@
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/cluster_hooks.h"
+#include "server/command/command.h"
 #include "server/command/help.h"
 #include "server/command/propagate.h"
+#include "server/command/spec.h"
 #include "server/feature.h"
+#include "server/stats/info.h"
 
 /* --- Subscribing --- */
 
@@ -81,7 +84,7 @@ static void sunsubscribe_run(struct call *call) {
 
 /* --- Publishing --- */
 
-static void publish(struct call *call, bool shard) {
+static void pubsub_commands_publish(struct call *call, bool shard) {
     size_t receivers = pubsub_publish(call->argv[1], call->argv[2], shard);
     if (cluster_hooks) /* the bus takes it to the replicas, too */
         cluster_hooks->publish(call->argv[1], call->argv[2], shard, receivers);
@@ -97,10 +100,10 @@ static void publish_run(struct call *call) {
     if (publish_instead)
         publish_instead(call);
     else
-        publish(call, false);
+        pubsub_commands_publish(call, false);
 }
 static void spublish_run(struct call *call) {
-    publish(call, true);
+    pubsub_commands_publish(call, true);
 }
 
 /* --- PUBSUB --- */
@@ -154,23 +157,6 @@ static void numpat_run(struct call *call) {
     reply_integer(call->reply, (int64_t)pubsub_channels(PUBSUB_PATTERN));
 }
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "CHANNELS [<pattern>]",
-        "    Return the currently active channels matching a <pattern> (default: '*').",
-        "NUMPAT",
-        "    Return number of subscriptions to patterns.",
-        "NUMSUB [<channel> ...]",
-        "    Return the number of subscribers for the specified channels, excluding",
-        "    pattern subscriptions(default: no channels).",
-        "SHARDCHANNELS [<pattern>]",
-        "    Return the currently active shard level channels matching a <pattern> (default: '*').",
-        "SHARDNUMSUB [<shardchannel> ...]",
-        "    Return the number of subscribers for the specified shard level channel(s)",
-        NULL};
-    reply_help(call->reply, "PUBSUB", lines);
-}
-
 /* --- Tables --- */
 
 #define LOOKING_FLAGS     (CMD_NO_DATA | CMD_PUBSUB | CMD_LOADING | CMD_STALE)
@@ -181,138 +167,63 @@ static void help_run(struct call *call) {
         { .flags = KEY_NOT_KEY, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = (last), .b = 1 }            \
     }
 static const struct command_spec pubsub_subcommands[] = {
-    {.name = "channels",
-     .run = channels_run,
-     .arity = -2,
-     .flags = LOOKING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "2.8.0",
+    {COMMAND("channels", channels_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "2.8.0"),
      .complexity = "O(N), where N is the number of channels with subscribers",
-     .summary = "Lists the channels that have subscribers.",
-     .syntax = "[pattern:pattern]"},
-    {.name = "numpat",
-     .run = numpat_run,
-     .arity = 2,
-     .flags = LOOKING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "2.8.0",
-     .complexity = "O(1)",
+     .summary = "Lists the channels that have subscribers.", .syntax = "[pattern:pattern]"},
+    {COMMAND("numpat", numpat_run, 2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "2.8.0"), .complexity = "O(1)",
      .summary = "Counts the patterns that have subscribers."},
-    {.name = "numsub",
-     .run = numsub_run,
-     .arity = -2,
-     .flags = LOOKING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "2.8.0",
+    {COMMAND("numsub", numsub_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "2.8.0"),
      .complexity = "O(N), where N is the number of channels requested",
-     .summary = "Counts the subscribers of channels.",
-     .syntax = "[channel:string]..."},
-    {.name = "shardchannels",
-     .run = shardchannels_run,
-     .arity = -2,
-     .flags = LOOKING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "7.0.0",
+     .summary = "Counts the subscribers of channels.", .syntax = "[channel:string]..."},
+    {COMMAND("shardchannels", shardchannels_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
      .complexity = "O(N), where N is the number of shard channels with subscribers",
-     .summary = "Lists the shard channels that have subscribers.",
-     .syntax = "[pattern:pattern]"},
-    {.name = "shardnumsub",
-     .run = shardnumsub_run,
-     .arity = -2,
-     .flags = LOOKING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "7.0.0",
+     .summary = "Lists the shard channels that have subscribers.", .syntax = "[pattern:pattern]"},
+    {COMMAND("shardnumsub", shardnumsub_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
      .complexity = "O(N), where N is the number of shard channels requested",
-     .summary = "Counts the subscribers of shard channels.",
-     .syntax = "[shardchannel:string]..."},
-    {HELP_ROW(help_run), .group = GROUP_PUBSUB, .since = "6.2.0"},
+     .summary = "Counts the subscribers of shard channels.", .syntax = "[shardchannel:string]..."},
+    {HELP_ROW(help_handler, "CHANNELS [<pattern>]",
+              "    Return the currently active channels matching a <pattern> (default: '*').", "NUMPAT",
+              "    Return number of subscriptions to patterns.", "NUMSUB [<channel> ...]",
+              "    Return the number of subscribers for the specified channels, excluding",
+              "    pattern subscriptions(default: no channels).", "SHARDCHANNELS [<pattern>]",
+              "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+              "SHARDNUMSUB [<shardchannel> ...]",
+              "    Return the number of subscribers for the specified shard level channel(s)"),
+     .group = GROUP_PUBSUB, .since = "6.2.0"},
     {.name = NULL},
 };
 
 static const struct command_spec pubsub_commands[] = {
-    {.name = "subscribe",
-     .run = subscribe_run,
-     .arity = -2,
-     .flags = SUBSCRIBING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "2.0.0",
-     .complexity = "O(N), where N is the number of channels",
-     .summary = "Subscribes the connection to channels.",
+    {COMMAND("subscribe", subscribe_run, -2, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
+     .complexity = "O(N), where N is the number of channels", .summary = "Subscribes the connection to channels.",
      .syntax = "channel:string..."},
-    {.name = "unsubscribe",
-     .run = unsubscribe_run,
-     .arity = -1,
-     .flags = SUBSCRIBING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "2.0.0",
+    {COMMAND("unsubscribe", unsubscribe_run, -1, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
      .complexity = "O(N), where N is the number of channels",
-     .summary = "Ends the subscriptions to channels, or to all channels.",
-     .syntax = "[channel:string]..."},
-    {.name = "psubscribe",
-     .run = psubscribe_run,
-     .arity = -2,
-     .flags = SUBSCRIBING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "2.0.0",
+     .summary = "Ends the subscriptions to channels, or to all channels.", .syntax = "[channel:string]..."},
+    {COMMAND("psubscribe", psubscribe_run, -2, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
      .complexity = "O(N), where N is the number of patterns",
-     .summary = "Subscribes the connection to channels that match patterns.",
-     .syntax = "pattern:pattern..."},
-    {.name = "punsubscribe",
-     .run = punsubscribe_run,
-     .arity = -1,
-     .flags = SUBSCRIBING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "2.0.0",
+     .summary = "Subscribes the connection to channels that match patterns.", .syntax = "pattern:pattern..."},
+    {COMMAND("punsubscribe", punsubscribe_run, -1, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
      .complexity = "O(N), where N is the number of patterns",
-     .summary = "Ends the subscriptions to patterns, or to all patterns.",
-     .syntax = "[pattern:pattern]..."},
-    {.name = "ssubscribe",
-     .run = ssubscribe_run,
-     .arity = -2,
-     .flags = SUBSCRIBING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "7.0.0",
+     .summary = "Ends the subscriptions to patterns, or to all patterns.", .syntax = "[pattern:pattern]..."},
+    {COMMAND("ssubscribe", ssubscribe_run, -2, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
      .complexity = "O(N), where N is the number of shard channels",
-     .summary = "Subscribes the connection to shard channels.",
-     .syntax = "shardchannel:string...",
+     .summary = "Subscribes the connection to shard channels.", .syntax = "shardchannel:string...",
      .keys = SHARD_KEY(-1)},
-    {.name = "sunsubscribe",
-     .run = sunsubscribe_run,
-     .arity = -1,
-     .flags = SUBSCRIBING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "7.0.0",
+    {COMMAND("sunsubscribe", sunsubscribe_run, -1, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
      .complexity = "O(N), where N is the number of shard channels",
      .summary = "Ends the subscriptions to shard channels, or to all shard channels.",
-     .syntax = "[shardchannel:string]...",
-     .keys = SHARD_KEY(-1)},
-    {.name = "publish",
-     .run = publish_run,
-     .arity = 3,
-     .flags = PUBLISHING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "2.0.0",
+     .syntax = "[shardchannel:string]...", .keys = SHARD_KEY(-1)},
+    {COMMAND("publish", publish_run, 3, PUBLISHING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
      .complexity =
          "O(N+M), where N is the number of the channel's subscribers and M the number of patterns that have any",
-     .summary = "Sends a message to a channel.",
-     .syntax = "channel:string message:string"},
-    {.name = "spublish",
-     .run = spublish_run,
-     .arity = 3,
-     .flags = PUBLISHING_FLAGS,
-     .group = GROUP_PUBSUB,
-     .since = "7.0.0",
+     .summary = "Sends a message to a channel.", .syntax = "channel:string message:string"},
+    {COMMAND("spublish", spublish_run, 3, PUBLISHING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
      .complexity = "O(N), where N is the number of the channel's subscribers",
-     .summary = "Sends a message to a shard channel.",
-     .syntax = "shardchannel:string message:string",
+     .summary = "Sends a message to a shard channel.", .syntax = "shardchannel:string message:string",
      .keys = SHARD_KEY(0)},
-    {.name = "pubsub",
-     .arity = -2,
-     .group = GROUP_PUBSUB,
-     .since = "2.8.0",
-     .complexity = "That of the subcommand",
-     .summary = "A container for commands about active subscriptions.",
-     .subcommands = pubsub_subcommands},
+    {COMMAND("pubsub", NULL, -2, 0, .group = GROUP_PUBSUB, "2.8.0"), .complexity = "That of the subcommand",
+     .summary = "A container for commands about active subscriptions.", .subcommands = pubsub_subcommands},
     {.name = NULL},
 };
 

@@ -1,18 +1,18 @@
-/* history.c: the ids of this server's history. See repl.h.
+/* history.c: the ids of this server's history. See history.h.
  *
  * A server starts with a random id. An RDB file holds the position of its data (struct stream_position, AUX fields
  * repl-id, repl-offset, repl-stream-db and repl-local-changes), so that a restarted server can continue. A replica asks
  * its primary for the stream from that position on. A primary keeps the old id as its second id, so that its replicas
  * need no full synchronization. */
+#include "repl/history.h"
 #include "lib/system/log.h"
 #include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "persistence/loading.h"
 #include "persistence/snapshot.h"
-#include "repl/repl.h"
-#include "repl/repl_feed.h"
-#include "repl/repl_stream.h"
+#include "repl/feed.h"
+#include "repl/stream.h"
 #include "server/role.h"
 #include <string.h>
 
@@ -53,11 +53,6 @@ void repl_history_new(void) {
     second_clear();
 }
 
-void repl_data_replaced(void) {
-    repl_history_new();
-    repl_disconnect_replicas("the data set was replaced");
-}
-
 void repl_history_branch(void) {
     if (role->position.local_changes) {
         log_notice("This server has data that its primary's replicas lack: they need a full synchronization");
@@ -71,7 +66,6 @@ void repl_history_branch(void) {
 }
 
 void repl_history_adopt(const struct stream_position *position) {
-    repl_disconnect_replicas("the data set was replaced");
     repl_stream_free_backlog();
     /* Otherwise the stream would continue at the offset of its own last byte, not at the primary's. */
     must(!repl_stream_active());
@@ -89,7 +83,7 @@ void repl_history_rename(struct slice id) {
 }
 
 /* The data loaded at start belong to this position. */
-static void restore(const struct stream_position *position) {
+static void history_restore(const struct stream_position *position) {
     if (position->local_changes && !role_is_replica()) return; /* no replica can continue with these data */
     role_set_position(position);
     second_clear();
@@ -165,5 +159,5 @@ void repl_history_start(void) {
 void repl_history_loaded(void) {
     reads_aux = false;
     /* The base of an append-only file has a position, but commands loaded after it have none. */
-    if (has_id && has_offset && !loading_state.commands) restore(&loaded);
+    if (has_id && has_offset && !loading_state.commands) history_restore(&loaded);
 }

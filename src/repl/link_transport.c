@@ -3,12 +3,15 @@
 #include "repl/link_transport.h"
 #include "lib/system/log.h"
 #include "lib/text/number.h"
-#include "repl/pull_primary.h"
-#include "repl/pull_replica.h"
+#include "repl/pull/primary.h"
+#include "repl/pull/replica.h"
+#include "repl/settings.h"
+#include "resp/request.h"
 #include "server/clients/listeners.h"
 #include "server/cluster_hooks.h"
 #include "server/config/rdma_options.h"
 #include "server/config/tls_options.h"
+#include "server/config/config.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/stats/info.h"
@@ -17,7 +20,6 @@
 
 enum { RDMA_TIMEOUT_MS = 5000, REASON_MAX = 160 };
 
-struct pull_settings pull_settings;
 static bool rdma_replication, mptcp;
 static int announce_rdma_port;
 
@@ -137,6 +139,24 @@ bool link_learn_port(const struct connection *conn, struct slice answer) {
 int link_announced_port(void) {
     return announce_rdma_port ? announce_rdma_port : listeners_rdma_port();
 }
+
+int link_auth(struct slice argv[static 3]) {
+    int argc = 0;
+    if (!replica_settings.primary_auth.len) return 0;
+    argv[argc++] = SLICE("AUTH");
+    if (*replica_settings.primary_user) argv[argc++] = slice_of(replica_settings.primary_user);
+    argv[argc++] = replica_settings.primary_auth;
+    return argc;
+}
+
+void link_send_auth(struct connection *conn) {
+    struct slice argv[3];
+    int argc = link_auth(argv);
+    if (!argc) return;
+    request_write(&conn->out, argc, argv);
+    conn_flush(conn);
+}
+
 /* --- INFO --- */
 
 static void write_replica_info(struct output *out) {
@@ -172,29 +192,8 @@ void link_write_info(struct output *out) {
 }
 
 const struct config_option link_transport_options[] = {
-    {.name = "repl-mptcp", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &mptcp, .initial = "no"},
-    {.name = "rdma-replication",
-     .type = CONFIG_BOOL,
-     .value = &rdma_replication,
-     .initial = "no",
-     .check = rdma_option_check},
-    {.name = "replica-announce-rdma-port",
-     .type = CONFIG_INT,
-     .value = &announce_rdma_port,
-     .initial = "0",
-     .min = 0,
-     .max = 65535},
-    {.name = "rdma-replication-snapshot-memory",
-     .type = CONFIG_MEMORY,
-     .value = &pull_settings.snapshot_memory,
-     .initial = "67108864",
-     .min = 4 * 1024 * 1024,
-     .max = 16LL * 1024 * 1024 * 1024},
-    {.name = "rdma-replication-max-wait",
-     .type = CONFIG_INT,
-     .value = &pull_settings.max_wait_ms,
-     .initial = "5000",
-     .min = 0,
-     .max = INT32_MAX},
+    {OPTION("repl-mptcp", CONFIG_BOOL, &mptcp, "no"), .flags = CONFIG_IMMUTABLE},
+    {OPTION("rdma-replication", CONFIG_BOOL, &rdma_replication, "no"), .check = rdma_option_check},
+    {OPTION("replica-announce-rdma-port", CONFIG_INT, &announce_rdma_port, "0"), .min = 0, .max = 65535},
     {.name = NULL},
 };

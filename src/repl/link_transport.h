@@ -11,7 +11,7 @@
  * replica-announce-rdma-port overrides the port that a server announces.
  *
  * With `tls-replication yes` the replica connects by TLS, over RDMA (tls-rdma at the primary) or TCP, and never in
- * clear text. A link with TLS does not pull the full synchronization (pull_wire.h): one-sided reads are not encrypted,
+ * clear text. A link with TLS does not pull the full synchronization (pull/wire.h): one-sided reads are not encrypted,
  * and the connection refuses them. It uses the ordinary one, inside TLS.
  *
  * Main thread only. */
@@ -43,6 +43,9 @@ bool link_asks_port(void);
 bool link_learn_port(const struct connection *conn, struct slice answer);
 /* The RDMA port that this server announces to replicas and primaries; 0: it has none. */
 int link_announced_port(void);
+/* AUTH with primaryuser and primaryauth. Returns the number of arguments; 0: primaryauth is not set. */
+int link_auth(struct slice argv[static 3]);
+void link_send_auth(struct connection *conn);
 /* INFO: the link's transport, why it fell back to TCP, and the progress of pulled synchronizations. */
 struct output;
 void link_write_info(struct output *out);

@@ -77,10 +77,11 @@ static inline bool may_have_line_break(const char *text, size_t len) {
     return found != 0;
 }
 
-void reply_error_line(struct reply *r, struct slice text) {
+bool reply_error_line(struct reply *r, struct slice text) {
     line_write(r, '-', text);
     if (!r->failed) r->failed = 1;
     if (r->error_hook) r->error_hook(r, text);
+    return false;
 }
 
 /* Text from a client may contain line breaks, which must not end the line. Trailing ones are dropped. */
@@ -92,7 +93,7 @@ static __attribute__((noinline)) void error_write_clean(struct reply *r, const c
     if (clean != buffer) mem_free(clean);
 }
 
-void reply_error(struct reply *r, const char *text) {
+void reply_write_error(struct reply *r, const char *text) {
     size_t len = strlen(text);
     if (__builtin_expect(may_have_line_break(text, len), 0))
         error_write_clean(r, text, len);
@@ -100,7 +101,7 @@ void reply_error(struct reply *r, const char *text) {
         reply_error_line(r, (struct slice){text, len});
 }
 
-void reply_error_format(struct reply *r, const char *format, ...) {
+bool reply_error_format(struct reply *r, const char *format, ...) {
     char buffer[512], *text = buffer;
     va_list args, again;
     va_start(args, format);
@@ -114,6 +115,7 @@ void reply_error_format(struct reply *r, const char *format, ...) {
     va_end(args);
     reply_error(r, text);
     if (text != buffer) mem_free(text);
+    return false;
 }
 
 void reply_integer(struct reply *r, int64_t value) {
@@ -232,22 +234,6 @@ void reply_big_number(struct reply *r, struct slice digits) {
         line_write(r, '(', digits);
     else
         reply_bulk(r, digits);
-}
-
-void reply_wrong_type(struct reply *r) {
-    reply_error(r, "WRONGTYPE Operation against a key holding the wrong kind of value");
-}
-void reply_syntax_error(struct reply *r) {
-    reply_error(r, "ERR syntax error");
-}
-void reply_not_integer(struct reply *r) {
-    reply_error(r, "ERR value is not an integer or out of range");
-}
-void reply_not_int(struct reply *r) {
-    reply_error(r, "ERR value is out of range, value must between -2147483648 and 2147483647");
-}
-void reply_no_such_key(struct reply *r) {
-    reply_error(r, "ERR no such key");
 }
 
 void reply_deferred_begin(struct reply *r, struct reply_deferred *deferred) {

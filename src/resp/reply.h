@@ -21,10 +21,15 @@ struct reply {
 void reply_raw(struct reply *r, struct slice bytes); /* raw protocol bytes */
 void reply_ok(struct reply *r);
 void reply_status(struct reply *r, const char *text);
-/* The text includes the code: "ERR something". CR and LF in it become spaces. */
-void reply_error(struct reply *r, const char *text);
-void reply_error_line(struct reply *r, struct slice text); /* the same for a text without CR and LF */
-void reply_error_format(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Errors. All return false, for functions that return whether they succeeded: return reply_error(r, "ERR …").
+ * The text includes the code. CR and LF in it become spaces. */
+void reply_write_error(struct reply *r, const char *text); /* for reply_error() */
+static inline bool reply_error(struct reply *r, const char *text) {
+    reply_write_error(r, text);
+    return false;
+}
+bool reply_error_line(struct reply *r, struct slice text); /* the same for a text without CR and LF */
+bool reply_error_format(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void reply_integer(struct reply *r, int64_t value);
 void reply_bulk(struct reply *r, struct slice bytes);
 void reply_bulk_text(struct reply *r, const char *text);
@@ -42,11 +47,21 @@ void reply_boolean(struct reply *r, bool value);                                
 void reply_verbatim(struct reply *r, const char *extension, struct slice text); /* RESP2: a bulk string */
 void reply_big_number(struct reply *r, struct slice digits);
 /* The standard errors with Valkey's exact texts. */
-void reply_wrong_type(struct reply *r);
-void reply_syntax_error(struct reply *r);
-void reply_not_integer(struct reply *r);
-void reply_not_int(struct reply *r); /* not a 32-bit integer */
-void reply_no_such_key(struct reply *r);
+static inline bool reply_wrong_type(struct reply *r) {
+    return reply_error(r, "WRONGTYPE Operation against a key holding the wrong kind of value");
+}
+static inline bool reply_syntax_error(struct reply *r) {
+    return reply_error(r, "ERR syntax error");
+}
+static inline bool reply_not_integer(struct reply *r) {
+    return reply_error(r, "ERR value is not an integer or out of range");
+}
+static inline bool reply_not_int(struct reply *r) { /* not a 32-bit integer */
+    return reply_error(r, "ERR value is out of range, value must between -2147483648 and 2147483647");
+}
+static inline bool reply_no_such_key(struct reply *r) {
+    return reply_error(r, "ERR no such key");
+}
 
 /* An aggregate whose length is not known in advance: between begin and end all output goes to memory; end writes the
  * head and then that memory. May be nested. */

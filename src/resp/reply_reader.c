@@ -196,10 +196,7 @@ static void element_done(struct reply_reader *reader) {
 
 static bool aggregate_open(struct reply_reader *reader, struct resp_value *value, uint64_t missing) {
     if (reader->depth == REPLY_DEPTH_MAX) return false;
-    if (reader->depth == reader->stack_capacity) {
-        reader->stack_capacity = reader->stack_capacity ? reader->stack_capacity * 2 : 8;
-        reader->stack = mem_realloc(reader->stack, (size_t)reader->stack_capacity * sizeof *reader->stack);
-    }
+    mem_grow(reader->stack, reader->depth, reader->stack_capacity, 8);
     reader->stack[reader->depth++] = (struct reply_frame){value, missing};
     return true;
 }

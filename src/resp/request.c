@@ -202,14 +202,14 @@ bool request_hand_over(struct request_reader *from, struct request_reader *to) {
 }
 
 /* A length line: `*123\r\n` without its first byte. */
-enum line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG, LINE_BAD_END };
+enum request_line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG, LINE_BAD_END };
 
 static enum request_status bad_line_end(struct request_reader *reader, struct slice input) {
     return request_fail(reader, input, "invalid CRLF in request");
 }
 
-static __attribute__((noinline)) enum line length_read_slow(struct request_reader *reader, struct slice input,
-                                                            int64_t *value, size_t *next) {
+static __attribute__((noinline)) enum request_line length_read_slow(struct request_reader *reader, struct slice input,
+                                                                    int64_t *value, size_t *next) {
     size_t start = reader->offset, from = reader->scanned > start ? reader->scanned : start;
     const char *cr = memchr(input.data + from, '\r', input.len - from);
     if (!cr) {
@@ -226,7 +226,8 @@ static __attribute__((noinline)) enum line length_read_slow(struct request_reade
 
 /* Reads the line at reader->offset. The common case, a few digits and their line end, needs neither memchr nor a call.
  */
-static inline enum line length_read(struct request_reader *reader, struct slice input, int64_t *value, size_t *next) {
+static inline enum request_line length_read(struct request_reader *reader, struct slice input, int64_t *value,
+                                            size_t *next) {
     const char *first = input.data + reader->offset + 1, *end = input.data + input.len, *p = first;
     if (end - first > 12) end = first + 12;
     int64_t sum = 0;
@@ -265,7 +266,7 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
                                           const struct request_limits *limits) {
     int64_t len;
     size_t next;
-    enum line line = length_read(reader, input, &len, &next);
+    enum request_line line = length_read(reader, input, &len, &next);
     if (line == LINE_PARTIAL) return REQUEST_PARTIAL;
     if (line == LINE_TOO_LONG) return request_fail(reader, input, "too big bulk count string");
     char first = input.data[reader->offset];
@@ -570,10 +571,7 @@ int words_split(struct slice line, struct slice **words) {
     char *buffer = mem_alloc(line.len + 1);
     struct slice word;
     while ((found = word_next(&at, end, buffer, line.len, false, &word)) > 0) {
-        if (count == capacity) {
-            capacity = capacity ? capacity * 2 : 8;
-            list = mem_realloc(list, (size_t)capacity * sizeof *list);
-        }
+        mem_grow(list, count, capacity, 8);
         list[count++] = (struct slice){mem_strndup(word.data, word.len), word.len};
     }
     mem_free(buffer);

@@ -15,7 +15,7 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
-enum { LOAD_LIMIT_US = 500000, SHOWN_MAX = 128 };
+enum { LOAD_LIMIT_MS = 500, SHOWN_MAX = 128 };
 
 /* A set of libraries with its interpreter. */
 static struct functions {
@@ -51,7 +51,11 @@ static struct functions *current_functions(void) {
 }
 
 static void function_free(lua_State *vm, struct function *function) {
-    if (vm) lua_vm_release(vm, function->reference);
+    struct script_engine *engine = function->library->engine;
+    if (!script_engine_is_lua(engine))
+        engine->release(engine, LUA_VM_FUNCTIONS, function->handle);
+    else if (vm)
+        lua_vm_release(vm, function->reference);
     mem_free(function->name);
     mem_free(function->description);
     mem_free(function);
@@ -120,7 +124,7 @@ size_t libraries_code(const struct slice **out) {
 
 /* --- Loading --- */
 
-struct loading {
+struct function_loading {
     struct lua_registration registration; /* must be first */
     lua_State *vm;
     struct library *library;
@@ -143,35 +147,38 @@ static bool has_function(struct library *library, struct slice name) {
     return false;
 }
 
-static void add_function(struct lua_registration *registration, const struct lua_function *given) {
-    struct loading *loading = (struct loading *)registration;
+/* Notes the error, if there is one, and adds the function all the same: the library frees it. */
+static struct function *function_add(struct function_loading *loading, struct slice name, struct slice description,
+                                     uint32_t flags) {
     if (loading->error) {
-        lua_vm_release(loading->vm, given->reference);
-        return;
-    }
-    if (!name_ok(given->name))
+        /* the first error counts */
+    } else if (!name_ok(name))
         loading->error = "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least "
                          "one character long";
-    else if (has_function(loading->library, given->name))
+    else if (has_function(loading->library, name))
         loading->error = "ERR Function already exists in the library";
     struct function *function = mem_alloc(sizeof *function);
-    *function = (struct function){.library = loading->library,
-                                  .name = mem_strndup(given->name.data, given->name.len),
-                                  .name_len = given->name.len,
-                                  .flags = given->flags,
-                                  .reference = given->reference};
-    if (given->description.data) {
-        function->description = mem_strndup(given->description.data, given->description.len);
-        function->description_len = given->description.len;
+    *function = (struct function){
+        .library = loading->library, .name = mem_strndup(name.data, name.len), .name_len = name.len, .flags = flags};
+    if (description.data) {
+        function->description = mem_strndup(description.data, description.len);
+        function->description_len = description.len;
     }
     list_append(&loading->library->functions, &function->link);
     loading->library->bytes += mem_size(function) + mem_size(function->name);
+    return function;
+}
+static void add_function(struct lua_registration *registration, const struct lua_function *given) {
+    struct function_loading *loading = (struct function_loading *)registration;
+    function_add(loading, given->name, given->description, given->flags)->reference = given->reference;
+}
+static void add_compiled(void *context, const struct script_engine_function *given) {
+    function_add(context, given->name, given->description, given->flags)->handle = given->handle;
 }
 
 /* The first function of the library whose name a library other than `except` uses; NULL: none. */
 static struct function *find_clash(struct functions *set, struct library *library, const struct library *except) {
-    list_each(&library->functions, link) {
-        struct function *function = container_of(link, struct function, link);
+    list_each_entry(&library->functions, struct function, link, function) {
         struct function *other = hashtable_find(set->functions, function_name(function));
         if (other && other->library != except) return function;
     }
@@ -202,12 +209,12 @@ static void library_attach(struct functions *set, struct library *library) {
     set->bytes += library->bytes;
 }
 
-static struct library *library_new(struct slice name, struct slice code) {
+static struct library *library_new(struct script_engine *engine, struct slice name, struct slice code) {
     struct library *library = mem_alloc(sizeof *library + name.len + code.len);
     char *at = (char *)(library + 1);
     memcpy(at, name.data, name.len);
     memcpy(at + name.len, code.data, code.len);
-    *library = (struct library){.name = {at, name.len}, .code = {at + name.len, code.len}};
+    *library = (struct library){.engine = engine, .name = {at, name.len}, .code = {at + name.len, code.len}};
     list_init(&library->functions);
     library->bytes = mem_size(library);
     return library;
@@ -228,10 +235,15 @@ static const char *set_load(struct functions *set, struct slice code, int how, s
         return shown_error(how & LOAD_RESTORES ? "ERR Library %.*s already exists"
                                                : "ERR Library '%.*s' already exists",
                            shebang.name);
-    struct library *library = library_new(shebang.name, code);
-    struct loading loading = {.registration = {.add = add_function}, .vm = set->vm, .library = library};
-    if (how & LOAD_LIMITED) loading.registration.deadline = ticks_now() + ticks_of_us(LOAD_LIMIT_US);
-    error = lua_vm_load_library(set->vm, shebang.code, &loading.registration);
+    struct library *library = library_new(shebang.engine, shebang.name, code);
+    struct function_loading loading = {.registration = {.add = add_function}, .vm = set->vm, .library = library};
+    if (script_engine_is_lua(shebang.engine)) {
+        if (how & LOAD_LIMITED) loading.registration.deadline = ticks_now() + ticks_of_us(LOAD_LIMIT_MS * 1000);
+        error = lua_vm_load_library(set->vm, shebang.code, &loading.registration);
+    } else {
+        uint64_t limit = how & LOAD_LIMITED ? LOAD_LIMIT_MS : 0;
+        error = shebang.engine->compile(shebang.engine, LUA_VM_FUNCTIONS, shebang.code, limit, add_compiled, &loading);
+    }
     if (!error) error = loading.error;
     if (!error && !library->functions.len) error = "ERR No functions registered";
     struct function *clash = error ? NULL : find_clash(set, library, old);
@@ -261,9 +273,20 @@ bool library_delete(struct slice name) {
     return true;
 }
 
+void libraries_drop(const struct script_engine *engine) {
+    if (!current.vm) return;
+    list_each(&current.libraries, link) {
+        struct library *library = container_of(link, struct library, link);
+        if (library->engine != engine) continue;
+        library_detach(&current, library);
+        library_free(current.vm, library);
+    }
+}
+
 void libraries_flush(bool in_background) {
     changed = reply_barrier_number();
     set_free(&current, in_background);
+    script_engines_reset(LUA_VM_FUNCTIONS, in_background);
 }
 
 const char *libraries_restore(const struct slice *texts, size_t count, enum library_restore policy, bool limited) {

@@ -5,10 +5,11 @@
 #define SCRIPT_FUNCTION_H
 #include "lib/structures/linked_list.h"
 #include "lib/text/slice.h"
-#include "script/lua_vm.h"
+#include "script/script_engine.h"
 
 struct library {
     struct list_link link;
+    struct script_engine *engine;
     struct list functions; /* in the order of their registration */
     size_t bytes;
     struct slice name, code; /* in one block with the struct */
@@ -19,7 +20,8 @@ struct function {
     char *name, *description; /* NULL: none */
     size_t name_len, description_len;
     uint32_t flags; /* script_flag */
-    int reference;  /* in the interpreter */
+    int reference;  /* in the interpreter; of Lua */
+    void *handle;   /* of another engine */
 };
 struct function_stats {
     size_t libraries, functions, bytes, vm_bytes;

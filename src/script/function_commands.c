@@ -1,6 +1,5 @@
 /* function_commands.c: FUNCTION, FCALL and FCALL_RO. */
 #include "commands/flush_mode.h"
-#include "commands/spec.h"
 #include "formats/rdb.h"
 #include "formats/rdb_opcodes.h"
 #include "formats/source.h"
@@ -14,6 +13,7 @@
 #include "server/clients/monitor.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
 #include "server/config/settings.h"
 #include <endian.h>
 #include <stdio.h>
@@ -32,7 +32,12 @@ static void fcall(struct call *call, bool read_only) {
     if (!lua_arguments_read(call, "ERR Bad number of keys provided", &arguments)) return;
     if (!script_begin(&run, call, function->name, function->flags, read_only)) return;
     run.is_function = true;
-    lua_vm_run(function_vm(), LUA_VM_FUNCTIONS, function->reference, &arguments, call);
+    struct script_engine *engine = function->library->engine;
+    run.of_module = !script_engine_is_lua(engine);
+    if (!run.of_module)
+        lua_vm_run(function_vm(), LUA_VM_FUNCTIONS, function->reference, &arguments, call);
+    else
+        engine->run(engine, LUA_VM_FUNCTIONS, function->handle, &arguments, call);
     script_end(&run);
 }
 static void fcall_run(struct call *call) {
@@ -115,9 +120,8 @@ static bool libraries_hidden(struct call *call) {
 
 static void dump_run(struct call *call) {
     if (libraries_hidden(call)) return;
-    struct memory_output payload;
+    struct memory_output payload = MEMORY_OUTPUT_INIT;
     uint16_t version = htole16(RDB_VERSION);
-    memory_output_init(&payload);
     list_each(libraries_all(), link) {
         static const char opcode = (char)RDB_OPCODE_FUNCTION2;
         output_write(&payload.out, slice_make(&opcode, 1));
@@ -151,10 +155,7 @@ static bool payload_read(struct source *source, struct code_list *list) {
         uint8_t *code = opcode == RDB_OPCODE_FUNCTION2 ? rdb_read_block(&in, &len) : NULL;
         good = code != NULL;
         if (!good) break;
-        if (list->count == list->capacity) {
-            list->capacity = list->capacity ? list->capacity * 2 : 16;
-            list->items = mem_realloc(list->items, list->capacity * sizeof *list->items);
-        }
+        mem_grow(list->items, list->count, list->capacity, 16);
         list->items[list->count++] = slice_make(code, len);
     }
     rdb_reader_free(&in);
@@ -235,7 +236,7 @@ static void reply_library(struct reply *reply, struct library *library, bool wit
     reply_bulk_text(reply, "library_name");
     reply_bulk(reply, library->name);
     reply_bulk_text(reply, "engine");
-    reply_bulk_text(reply, "LUA");
+    reply_bulk_text(reply, library->engine->name);
     reply_bulk_text(reply, "functions");
     reply_array(reply, library->functions.len);
     list_each(&library->functions, link) reply_function(reply, container_of(link, struct function, link));
@@ -266,8 +267,7 @@ static void list_run(struct call *call) {
     struct reply_deferred deferred;
     size_t count = 0;
     reply_deferred_begin(call->reply, &deferred);
-    list_each(libraries_all(), link) {
-        struct library *library = container_of(link, struct library, link);
+    list_each_entry(libraries_all(), struct library, link, library) {
         if (pattern.data && !glob_match(pattern, library->name, true)) continue;
         reply_library(call->reply, library, with_code);
         count++;
@@ -291,8 +291,24 @@ static void reply_running(struct reply *reply) {
     reply_integer(reply, (int64_t)script_running_ms());
 }
 
+static void reply_engine(void *context, const struct script_engine *engine) {
+    struct reply *reply = context;
+    int64_t libraries = 0, functions = 0;
+    list_each(libraries_all(), link) {
+        const struct library *library = container_of(link, struct library, link);
+        if (library->engine != engine) continue;
+        libraries++;
+        functions += (int64_t)library->functions.len;
+    }
+    reply_bulk_text(reply, engine->name);
+    reply_map(reply, 2);
+    reply_bulk_text(reply, "libraries_count");
+    reply_integer(reply, libraries);
+    reply_bulk_text(reply, "functions_count");
+    reply_integer(reply, functions);
+}
+
 static void stats_run(struct call *call) {
-    struct function_stats stats;
     struct reply *reply = call->reply;
     /* A running EVAL is not shown here. */
     if (script_running && !script_running->is_function) {
@@ -302,65 +318,16 @@ static void stats_run(struct call *call) {
         return;
     }
     if (libraries_hidden(call)) return;
-    function_stats(&stats);
     reply_map(reply, 2);
     reply_bulk_text(reply, "running_script");
     reply_running(reply);
     reply_bulk_text(reply, "engines");
-    reply_map(reply, 1);
-    reply_bulk_text(reply, "LUA");
-    reply_map(reply, 2);
-    reply_bulk_text(reply, "libraries_count");
-    reply_integer(reply, (int64_t)stats.libraries);
-    reply_bulk_text(reply, "functions_count");
-    reply_integer(reply, (int64_t)stats.functions);
+    reply_map(reply, script_engines_count());
+    script_engines_each(reply_engine, reply);
 }
 
 static void kill_run(struct call *call) {
     script_kill(call, true);
-}
-
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "LOAD [REPLACE] <FUNCTION CODE>",
-        "    Create a new library with the given library name and code.",
-        "DELETE <LIBRARY NAME>",
-        "    Delete the given library.",
-        "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
-        "    Return general information on all the libraries:",
-        "    * Library name",
-        "    * The engine used to run the Library",
-        "    * Functions list",
-        "    * Library code (if WITHCODE is given)",
-        "    It also possible to get only function that matches a pattern using LIBRARYNAME argument.",
-        "STATS",
-        "    Return information about the current function running:",
-        "    * Function name",
-        "    * Command used to run the function",
-        "    * Duration in MS that the function is running",
-        "    If no function is running, return nil",
-        "    In addition, returns a list of available engines.",
-        "KILL",
-        "    Kill the current running function.",
-        "FLUSH [ASYNC|SYNC]",
-        "    Delete all the libraries.",
-        "    When called without the optional mode argument, the behavior is determined by the",
-        "    lazyfree-lazy-user-flush configuration directive. Valid modes are:",
-        "    * ASYNC: Asynchronously flush the libraries.",
-        "    * SYNC: Synchronously flush the libraries.",
-        "DUMP",
-        "    Return a serialized payload representing the current libraries, can be restored using FUNCTION RESTORE "
-        "command",
-        "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
-        "    Restore the libraries represented by the given payload, it is possible to give a restore policy to",
-        "    control how to handle existing libraries (default APPEND):",
-        "    * FLUSH: delete all existing libraries.",
-        "    * APPEND: appends the restored libraries to the existing libraries. On collision, abort.",
-        "    * REPLACE: appends the restored libraries to the existing libraries, On collision, replace the old",
-        "      libraries with the new libraries (notice that even on this option there is a chance of failure",
-        "      in case of functions name collision with another library).",
-        NULL};
-    reply_help(call->reply, "FUNCTION", lines);
 }
 
 /* --- Tables --- */
@@ -369,113 +336,66 @@ static void help_run(struct call *call) {
 #define EVERYWHERE WORDS("request_policy:all_shards", "response_policy:all_succeeded")
 
 static const struct command_spec function_subcommands[] = {
-    {.name = "delete",
-     .run = delete_run,
-     .arity = 3,
-     .flags = CHANGES,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "O(1)",
-     .summary = "Deletes a library and its functions.",
-     .syntax = "library-name:string",
-     .tips = EVERYWHERE},
-    {.name = "dump",
-     .run = dump_run,
-     .arity = 2,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "O(N) where N is the number of functions",
-     .summary = "Returns all libraries as a binary payload."},
-    {.name = "flush",
-     .run = flush_run,
-     .arity = -2,
-     .flags = CHANGES,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "O(N) where N is the number of functions deleted",
-     .summary = "Deletes all libraries.",
-     .syntax = "[flush-type(ASYNC|SYNC)]",
-     .tips = EVERYWHERE},
-    {HELP_ROW(help_run), SCRIPTING, .since = "7.0.0"},
-    {.name = "kill",
-     .run = kill_run,
-     .arity = 2,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_ALLOW_BUSY,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "O(1)",
-     .summary = "Stops the running function, if it has written nothing.",
+    {COMMAND("delete", delete_run, 3, CHANGES, SCRIPTING, "7.0.0"), .complexity = "O(1)",
+     .summary = "Deletes a library and its functions.", .syntax = "library-name:string", .tips = EVERYWHERE},
+    {COMMAND("dump", dump_run, 2, CMD_NO_DATA | CMD_NOSCRIPT, SCRIPTING, "7.0.0"),
+     .complexity = "O(N) where N is the number of functions", .summary = "Returns all libraries as a binary payload."},
+    {COMMAND("flush", flush_run, -2, CHANGES, SCRIPTING, "7.0.0"),
+     .complexity = "O(N) where N is the number of functions deleted", .summary = "Deletes all libraries.",
+     .syntax = "[flush-type(ASYNC|SYNC)]", .tips = EVERYWHERE},
+    {HELP_ROW(
+         help_handler, "LOAD [REPLACE] <FUNCTION CODE>",
+         "    Create a new library with the given library name and code.", "DELETE <LIBRARY NAME>",
+         "    Delete the given library.", "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+         "    Return general information on all the libraries:", "    * Library name",
+         "    * The engine used to run the Library", "    * Functions list",
+         "    * Library code (if WITHCODE is given)",
+         "    It also possible to get only function that matches a pattern using LIBRARYNAME argument.", "STATS",
+         "    Return information about the current function running:", "    * Function name",
+         "    * Command used to run the function", "    * Duration in MS that the function is running",
+         "    If no function is running, return nil", "    In addition, returns a list of available engines.", "KILL",
+         "    Kill the current running function.", "FLUSH [ASYNC|SYNC]", "    Delete all the libraries.",
+         "    When called without the optional mode argument, the behavior is determined by the",
+         "    lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+         "    * ASYNC: Asynchronously flush the libraries.", "    * SYNC: Synchronously flush the libraries.", "DUMP",
+         "    Return a serialized payload representing the current libraries, can be restored using FUNCTION RESTORE "
+         "command",
+         "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+         "    Restore the libraries represented by the given payload, it is possible to give a restore policy to",
+         "    control how to handle existing libraries (default APPEND):",
+         "    * FLUSH: delete all existing libraries.",
+         "    * APPEND: appends the restored libraries to the existing libraries. On collision, abort.",
+         "    * REPLACE: appends the restored libraries to the existing libraries, On collision, replace the old",
+         "      libraries with the new libraries (notice that even on this option there is a chance of failure",
+         "      in case of functions name collision with another library)."),
+     SCRIPTING, .since = "7.0.0"},
+    {COMMAND("kill", kill_run, 2, CMD_NO_DATA | CMD_NOSCRIPT | CMD_ALLOW_BUSY, SCRIPTING, "7.0.0"),
+     .complexity = "O(1)", .summary = "Stops the running function, if it has written nothing.",
      .tips = WORDS("request_policy:all_shards", "response_policy:one_succeeded")},
-    {.name = "list",
-     .run = list_run,
-     .arity = -2,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "O(N) where N is the number of functions",
-     .summary = "Lists libraries and their functions.",
-     .syntax = "[LIBRARYNAME library-name-pattern:string] [WITHCODE]",
-     .tips = WORDS("nondeterministic_output_order")},
-    {.name = "load",
-     .run = load_run,
-     .arity = -3,
-     .flags = CHANGES | CMD_DENYOOM,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "O(1) (considering compilation time is redundant)",
-     .summary = "Creates a library.",
-     .syntax = "[REPLACE] function-code:string",
-     .tips = EVERYWHERE},
-    {.name = "restore",
-     .run = restore_run,
-     .arity = -3,
-     .flags = CHANGES | CMD_DENYOOM,
-     SCRIPTING,
-     .since = "7.0.0",
+    {COMMAND("list", list_run, -2, CMD_NO_DATA | CMD_NOSCRIPT, SCRIPTING, "7.0.0"),
+     .complexity = "O(N) where N is the number of functions", .summary = "Lists libraries and their functions.",
+     .syntax = "[LIBRARYNAME library-name-pattern:string] [WITHCODE]", .tips = WORDS("nondeterministic_output_order")},
+    {COMMAND("load", load_run, -3, CHANGES | CMD_DENYOOM, SCRIPTING, "7.0.0"),
+     .complexity = "O(1) (considering compilation time is redundant)", .summary = "Creates a library.",
+     .syntax = "[REPLACE] function-code:string", .tips = EVERYWHERE},
+    {COMMAND("restore", restore_run, -3, CHANGES | CMD_DENYOOM, SCRIPTING, "7.0.0"),
      .complexity = "O(N) where N is the number of functions on the payload",
      .summary = "Restores libraries from a payload.",
-     .syntax = "serialized-value:string [policy(FLUSH|APPEND|REPLACE)]",
-     .tips = EVERYWHERE},
-    {.name = "stats",
-     .run = stats_run,
-     .arity = 2,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_ALLOW_BUSY,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the running function, the engines and the number of libraries.",
+     .syntax = "serialized-value:string [policy(FLUSH|APPEND|REPLACE)]", .tips = EVERYWHERE},
+    {COMMAND("stats", stats_run, 2, CMD_NO_DATA | CMD_NOSCRIPT | CMD_ALLOW_BUSY, SCRIPTING, "7.0.0"),
+     .complexity = "O(1)", .summary = "Returns the running function, the engines and the number of libraries.",
      .tips = WORDS("nondeterministic_output", "request_policy:all_shards", "response_policy:special")},
     {.name = NULL},
 };
 
 const struct command_spec function_commands[] = {
-    {.name = "fcall",
-     .run = fcall_run,
-     .arity = -3,
-     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "Depends on the function that is executed.",
-     .summary = "Calls a function.",
-     .syntax = SCRIPT_SYNTAX("function:string"),
-     .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "fcall_ro",
-     .run = fcall_ro_run,
-     .arity = -3,
-     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT | CMD_READONLY,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "Depends on the function that is executed.",
-     .summary = "Calls a function that writes nothing.",
-     .syntax = SCRIPT_SYNTAX("function:string"),
-     .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
-    {.name = "function",
-     .arity = -2,
-     .group = GROUP_SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "Depends on subcommand.",
-     .summary = "A container for commands that manage functions.",
-     .subcommands = function_subcommands},
+    {COMMAND("fcall", fcall_run, -3, SCRIPT_FLAGS | CMD_RUNS_SCRIPT, SCRIPTING, "7.0.0"),
+     .complexity = "Depends on the function that is executed.", .summary = "Calls a function.",
+     .syntax = SCRIPT_SYNTAX("function:string"), .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {COMMAND("fcall_ro", fcall_ro_run, -3, SCRIPT_FLAGS | CMD_RUNS_SCRIPT | CMD_READONLY, SCRIPTING, "7.0.0"),
+     .complexity = "Depends on the function that is executed.", .summary = "Calls a function that writes nothing.",
+     .syntax = SCRIPT_SYNTAX("function:string"), .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
+    {COMMAND("function", NULL, -2, 0, .group = GROUP_SCRIPTING, "7.0.0"), .complexity = "Depends on subcommand.",
+     .summary = "A container for commands that manage functions.", .subcommands = function_subcommands},
     {.name = NULL},
 };

@@ -234,7 +234,7 @@ struct token {
     const char *error;
     size_t string_len; /* of TOKEN_STRING, in the parser's `string` */
 };
-struct parser {
+struct json_parser {
     lua_State *lua;
     const struct settings *settings;
     const char *text, *at, *end;
@@ -242,7 +242,7 @@ struct parser {
     int depth;
 };
 
-static void token_fail(struct token *token, const struct parser *p, const char *at, const char *error) {
+static void token_fail(struct token *token, const struct json_parser *p, const char *at, const char *error) {
     token->kind = TOKEN_ERROR;
     token->at = (size_t)(at - p->text);
     token->error = error;
@@ -290,7 +290,7 @@ static size_t utf8_put(char *out, uint32_t code) {
 }
 
 /* Reads "\uXXXX" at p->at, and a second one that completes a surrogate pair. Returns the length written; 0: invalid. */
-static size_t unicode_read(struct parser *p, char *out) {
+static size_t unicode_read(struct json_parser *p, char *out) {
     enum { ESCAPE = 6 };
     int code = hex_read(p->at + 2, p->end);
     if (code < 0) return 0;
@@ -308,7 +308,7 @@ static size_t unicode_read(struct parser *p, char *out) {
     return utf8_put(out, value);
 }
 
-static void string_read(struct parser *p, struct token *token) {
+static void string_read(struct json_parser *p, struct token *token) {
     size_t len = 0;
     const char *begin = p->at++;
     for (;;) {
@@ -359,7 +359,7 @@ static bool is_invalid_number(const char *at) {
     return strncasecmp(at, "inf", 3) == 0 || strncasecmp(at, "nan", 3) == 0;
 }
 
-static void number_read(struct parser *p, struct token *token) {
+static void number_read(struct json_parser *p, struct token *token) {
     char *end;
     token->number = strtod(p->at, &end); /* Lua ends strings with a NUL */
     if (end == p->at) {
@@ -370,14 +370,14 @@ static void number_read(struct parser *p, struct token *token) {
     p->at = end;
 }
 
-static bool word_read(struct parser *p, const char *word) {
+static bool word_read(struct json_parser *p, const char *word) {
     size_t len = strlen(word);
     if ((size_t)(p->end - p->at) < len || memcmp(p->at, word, len) != 0) return false;
     p->at += len;
     return true;
 }
 
-static void token_next(struct parser *p, struct token *token) {
+static void token_next(struct json_parser *p, struct token *token) {
     static const char marks[] = "{}[]:,";
     static const enum token_kind kinds[] = {TOKEN_OBJECT_BEGIN, TOKEN_OBJECT_END, TOKEN_ARRAY_BEGIN,
                                             TOKEN_ARRAY_END,    TOKEN_COLON,      TOKEN_COMMA};
@@ -419,20 +419,20 @@ static void token_next(struct parser *p, struct token *token) {
     token_fail(token, p, p->at, "invalid token");
 }
 
-static void fail_expected(struct parser *p, const char *expected, const struct token *token) {
+static void fail_expected(struct json_parser *p, const char *expected, const struct token *token) {
     const char *found = token->kind == TOKEN_ERROR ? token->error : token_names[token->kind];
     luaL_error(p->lua, "Expected %s but found %s at character %d", expected, found, (int)(token->at + 1));
 }
 
-static void value_push(struct parser *p, struct token *token);
+static void value_push(struct json_parser *p, struct token *token);
 
-static void descend(struct parser *p) {
+static void descend(struct json_parser *p) {
     p->depth++;
     if (p->depth <= p->settings->decode_depth && lua_checkstack(p->lua, STACK_NEEDED)) return;
     luaL_error(p->lua, "Found too many nested data structures (%d) at character %d", p->depth, (int)(p->at - p->text));
 }
 
-static void object_push(struct parser *p) {
+static void object_push(struct json_parser *p) {
     struct token token;
     descend(p);
     lua_newtable(p->lua);
@@ -455,7 +455,7 @@ static void object_push(struct parser *p) {
     p->depth--;
 }
 
-static void array_push(struct parser *p) {
+static void array_push(struct json_parser *p) {
     struct token token;
     descend(p);
     lua_newtable(p->lua);
@@ -473,7 +473,7 @@ static void array_push(struct parser *p) {
     p->depth--;
 }
 
-static void value_push(struct parser *p, struct token *token) {
+static void value_push(struct json_parser *p, struct token *token) {
     switch (token->kind) {
     case TOKEN_STRING: lua_pushlstring(p->lua, p->string, token->string_len); break;
     case TOKEN_NUMBER: lua_pushnumber(p->lua, token->number); break;
@@ -490,7 +490,7 @@ static int decode(lua_State *lua) {
     luaL_argcheck(lua, lua_gettop(lua) == 1, 1, "expected 1 argument");
     const char *text = luaL_checklstring(lua, 1, &len);
     if (len >= 2 && (!text[0] || !text[1])) return luaL_error(lua, "JSON parser does not support UTF-16 or UTF-32");
-    struct parser parser = {.lua = lua, .settings = settings_of(lua), .text = text, .at = text, .end = text + len};
+    struct json_parser parser = {.lua = lua, .settings = settings_of(lua), .text = text, .at = text, .end = text + len};
     struct token token;
     parser.string = lua_newuserdata(lua, len + 1);
     token_next(&parser, &token);

@@ -172,7 +172,7 @@ static void need(struct input *in, uint64_t len) {
 }
 
 /* Reads the big-endian value after the code and moves past it. */
-static uint64_t take(struct input *in, unsigned bytes) {
+static uint64_t cmsgpack_take(struct input *in, unsigned bytes) {
     uint64_t value = 0;
     need(in, 1 + (uint64_t)bytes);
     for (unsigned i = 1; i <= bytes; i++) value = value << 8 | in->at[i];
@@ -209,13 +209,13 @@ static void unpack_map(struct input *in, uint64_t count) {
 }
 
 static void push_float(struct input *in) {
-    uint32_t bits = (uint32_t)take(in, 4);
+    uint32_t bits = (uint32_t)cmsgpack_take(in, 4);
     float value;
     memcpy(&value, &bits, sizeof value);
     lua_pushnumber(in->lua, value);
 }
 static void push_double(struct input *in) {
-    uint64_t bits = take(in, 8);
+    uint64_t bits = cmsgpack_take(in, 8);
     double value;
     memcpy(&value, &bits, sizeof value);
     lua_pushnumber(in->lua, value);
@@ -231,21 +231,21 @@ static void unpack_value(struct input *in) {
     case 0xc3: in->at++, lua_pushboolean(lua, 1); return;
     case 0xca: push_float(in); return;
     case 0xcb: push_double(in); return;
-    case 0xcc: lua_pushnumber(lua, (lua_Number)take(in, 1)); return;
-    case 0xcd: lua_pushnumber(lua, (lua_Number)take(in, 2)); return;
-    case 0xce: lua_pushnumber(lua, (lua_Number)take(in, 4)); return;
-    case 0xcf: lua_pushnumber(lua, (lua_Number)(int64_t)take(in, 8)); return; /* as scripts expect */
-    case 0xd0: lua_pushnumber(lua, (int8_t)take(in, 1)); return;
-    case 0xd1: lua_pushnumber(lua, (int16_t)take(in, 2)); return;
-    case 0xd2: lua_pushnumber(lua, (int32_t)take(in, 4)); return;
-    case 0xd3: lua_pushnumber(lua, (lua_Number)(int64_t)take(in, 8)); return;
-    case 0xd9: push_string(in, take(in, 1)); return;
-    case 0xda: push_string(in, take(in, 2)); return;
-    case 0xdb: push_string(in, take(in, 4)); return;
-    case 0xdc: unpack_array(in, take(in, 2)); return;
-    case 0xdd: unpack_array(in, take(in, 4)); return;
-    case 0xde: unpack_map(in, take(in, 2)); return;
-    case 0xdf: unpack_map(in, take(in, 4)); return;
+    case 0xcc: lua_pushnumber(lua, (lua_Number)cmsgpack_take(in, 1)); return;
+    case 0xcd: lua_pushnumber(lua, (lua_Number)cmsgpack_take(in, 2)); return;
+    case 0xce: lua_pushnumber(lua, (lua_Number)cmsgpack_take(in, 4)); return;
+    case 0xcf: lua_pushnumber(lua, (lua_Number)(int64_t)cmsgpack_take(in, 8)); return; /* as scripts expect */
+    case 0xd0: lua_pushnumber(lua, (int8_t)cmsgpack_take(in, 1)); return;
+    case 0xd1: lua_pushnumber(lua, (int16_t)cmsgpack_take(in, 2)); return;
+    case 0xd2: lua_pushnumber(lua, (int32_t)cmsgpack_take(in, 4)); return;
+    case 0xd3: lua_pushnumber(lua, (lua_Number)(int64_t)cmsgpack_take(in, 8)); return;
+    case 0xd9: push_string(in, cmsgpack_take(in, 1)); return;
+    case 0xda: push_string(in, cmsgpack_take(in, 2)); return;
+    case 0xdb: push_string(in, cmsgpack_take(in, 4)); return;
+    case 0xdc: unpack_array(in, cmsgpack_take(in, 2)); return;
+    case 0xdd: unpack_array(in, cmsgpack_take(in, 4)); return;
+    case 0xde: unpack_map(in, cmsgpack_take(in, 2)); return;
+    case 0xdf: unpack_map(in, cmsgpack_take(in, 4)); return;
     default: break;
     }
     if (code < 0x80 || code >= 0xe0) {
@@ -285,7 +285,7 @@ static int unpack_some(lua_State *lua, int limit, int offset, bool all) {
     return count + 1;
 }
 
-static int unpack(lua_State *lua) {
+static int cmsgpack_unpack(lua_State *lua) {
     return unpack_some(lua, 0, 0, true);
 }
 static int unpack_one(lua_State *lua) {
@@ -300,8 +300,11 @@ static int unpack_limit(lua_State *lua) {
 }
 
 int lua_open_cmsgpack(lua_State *lua) {
-    static const luaL_Reg functions[] = {
-        {"pack", pack}, {"unpack", unpack}, {"unpack_one", unpack_one}, {"unpack_limit", unpack_limit}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"pack", pack},
+                                         {"unpack", cmsgpack_unpack},
+                                         {"unpack_one", unpack_one},
+                                         {"unpack_limit", unpack_limit},
+                                         {NULL, NULL}};
     static const char *const texts[][2] = {{"_NAME", "cmsgpack"},
                                            {"_VERSION", "lua-cmsgpack 0.4.0"},
                                            {"_COPYRIGHT", "Copyright (C) 2012, Redis Ltd."},

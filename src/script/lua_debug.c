@@ -73,7 +73,7 @@ static void show_line(struct memory_output *line) {
     memory_output_free(line);
 }
 
-static void write_text(struct output *out, const char *text) {
+static void lua_debug_write_text(struct output *out, const char *text) {
     output_write(out, slice_of(text));
 }
 
@@ -88,28 +88,28 @@ static void write_table(lua_State *lua, struct memory_output *line, int nesting)
     for (lua_pushnil(lua); is_list && lua_next(lua, table); lua_pop(lua, 1))
         is_list = lua_type(lua, -2) == LUA_TNUMBER && lua_tonumber(lua, -2) == expected++;
     lua_settop(lua, table);
-    write_text(&line->out, "{");
+    lua_debug_write_text(&line->out, "{");
     for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
         if (memory_output_slice(line).len > shown_max()) break; /* the rest is not shown */
         if (!is_list) {
-            write_text(&line->out, "[");
+            lua_debug_write_text(&line->out, "[");
             lua_pushvalue(lua, -2);
             write_value(lua, line, nesting + 1);
             lua_pop(lua, 1);
-            write_text(&line->out, "]=");
+            lua_debug_write_text(&line->out, "]=");
         }
         write_value(lua, line, nesting + 1);
-        write_text(&line->out, "; ");
+        lua_debug_write_text(&line->out, "; ");
     }
     lua_settop(lua, table);
-    write_text(&line->out, "}");
+    lua_debug_write_text(&line->out, "}");
 }
 
 /* Writes the value on top of the stack, without popping it. */
 static void write_value(lua_State *lua, struct memory_output *line, int nesting) {
     char text[64];
     if (nesting == NESTING_MAX || !lua_checkstack(lua, STACK_NEEDED)) {
-        write_text(&line->out, "<max recursion level reached! Nested table?>");
+        lua_debug_write_text(&line->out, "<max recursion level reached! Nested table?>");
         return;
     }
     switch (lua_type(lua, -1)) {
@@ -129,18 +129,17 @@ static void write_value(lua_State *lua, struct memory_output *line, int nesting)
         return;
     default: snprintf(text, sizeof text, " \"%s@%p\"", luaL_typename(lua, -1), lua_topointer(lua, -1));
     }
-    write_text(&line->out, text);
+    lua_debug_write_text(&line->out, text);
 }
 
 /* Shows the value on top of the stack: "<label> name = value", or without a name. */
 static void show_value(lua_State *lua, const char *label, const char *name) {
-    struct memory_output line;
-    memory_output_init(&line);
-    write_text(&line.out, label);
-    write_text(&line.out, " ");
+    struct memory_output line = MEMORY_OUTPUT_INIT;
+    lua_debug_write_text(&line.out, label);
+    lua_debug_write_text(&line.out, " ");
     if (name) {
-        write_text(&line.out, name);
-        write_text(&line.out, " = ");
+        lua_debug_write_text(&line.out, name);
+        lua_debug_write_text(&line.out, " = ");
     }
     write_value(lua, &line, 0);
     show_line(&line);
@@ -150,7 +149,7 @@ static void show_value(lua_State *lua, const char *label, const char *name) {
 
 static void write_quoted(struct output *out, const char *prefix, struct slice text) {
     output_write(out, SLICE("\""));
-    write_text(out, prefix);
+    lua_debug_write_text(out, prefix);
     for (size_t i = 0; i < text.len; i++) {
         static const char plain[] = "\\\"\n\r\t\a\b", letters[] = "\\\"nrtab";
         unsigned char c = (unsigned char)text.data[i];
@@ -167,12 +166,12 @@ static void write_reply(struct memory_output *line, const struct resp_value *val
 
 static void write_elements(struct memory_output *line, const struct resp_value *value, const char *open,
                            const char *close, bool pairs) {
-    write_text(&line->out, open);
+    lua_debug_write_text(&line->out, open);
     for (size_t i = 0; i < value->count && memory_output_slice(line).len <= shown_max(); i++) {
-        if (i) write_text(&line->out, pairs && i % 2 ? " => " : ",");
+        if (i) lua_debug_write_text(&line->out, pairs && i % 2 ? " => " : ",");
         write_reply(line, &value->children[i]);
     }
-    write_text(&line->out, close);
+    lua_debug_write_text(&line->out, close);
 }
 
 static void write_reply(struct memory_output *line, const struct resp_value *value) {
@@ -186,11 +185,11 @@ static void write_reply(struct memory_output *line, const struct resp_value *val
     case RESP_VERBATIM: write_quoted(out, "", value->text); break;
     case RESP_INTEGER: output_write(out, (struct slice){number, format_int64(number, value->integer)}); break;
     case RESP_DOUBLE:
-        write_text(out, "(double) ");
+        lua_debug_write_text(out, "(double) ");
         output_write(out, value->text);
         break;
-    case RESP_BOOLEAN: write_text(out, value->integer ? "#true" : "#false"); break;
-    case RESP_NULL: write_text(out, script_protocol() == 2 ? "NULL" : "(null)"); break;
+    case RESP_BOOLEAN: lua_debug_write_text(out, value->integer ? "#true" : "#false"); break;
+    case RESP_NULL: lua_debug_write_text(out, script_protocol() == 2 ? "NULL" : "(null)"); break;
     case RESP_MAP: write_elements(line, value, "{", "}", true); break;
     case RESP_SET: write_elements(line, value, "~(", ")", false); break;
     default: write_elements(line, value, "[", "]", false);
@@ -198,11 +197,10 @@ static void write_reply(struct memory_output *line, const struct resp_value *val
 }
 
 static void show_command(int argc, const struct slice *argv) {
-    struct memory_output line;
-    memory_output_init(&line);
-    write_text(&line.out, "<command>");
+    struct memory_output line = MEMORY_OUTPUT_INIT;
+    lua_debug_write_text(&line.out, "<command>");
     for (int i = 0; i < argc && memory_output_slice(&line).len <= LINE_LIMIT; i++) {
-        write_text(&line.out, " ");
+        lua_debug_write_text(&line.out, " ");
         output_write(&line.out, argv[i]);
     }
     script_session_line(memory_output_slice(&line));
@@ -215,9 +213,8 @@ static void show_reply(struct slice reply) {
     reply_reader_init(&reader);
     if (reply_read(&reader, reply, &used) == REPLY_READY) {
         const struct resp_value *value = &reader.value;
-        struct memory_output line;
-        memory_output_init(&line);
-        write_text(&line.out, "<reply> ");
+        struct memory_output line = MEMORY_OUTPUT_INIT;
+        lua_debug_write_text(&line.out, "<reply> ");
         write_reply(&line, value);
         show_line(&line);
         if (value->type == RESP_ERROR) script_session_format("<error> -%.*s", (int)value->text.len, value->text.data);
@@ -254,11 +251,10 @@ static bool has_breakpoint(int line) {
 static void show_source(int number) {
     if (number < 1 || number > debugger.line_count) return;
     char head[32];
-    struct memory_output line;
-    memory_output_init(&line);
+    struct memory_output line = MEMORY_OUTPUT_INIT;
     snprintf(head, sizeof head, "%s%s%-3d ", number == debugger.current ? "->" : "  ",
              has_breakpoint(number) ? "#" : " ", number);
-    write_text(&line.out, head);
+    lua_debug_write_text(&line.out, head);
     output_write(&line.out, debugger.lines[number - 1]);
     script_session_line(memory_output_slice(&line));
     memory_output_free(&line);
@@ -277,20 +273,13 @@ static void split_lines(struct slice text) {
     for (size_t i = 0; i < text.len; i++) count += text.data[i] == '\n';
     debugger.lines = mem_alloc((size_t)(count ? count : 1) * sizeof *debugger.lines);
     debugger.line_count = count;
-    for (int i = 0; i < count; i++) {
-        const char *end = memchr(text.data, '\n', text.len);
-        size_t len = end ? (size_t)(end - text.data) : text.len;
-        debugger.lines[i] = (struct slice){text.data, len};
-        if (!end) break;
-        text.data += len + 1;
-        text.len -= len + 1;
-    }
+    for (int i = 0; i < count; i++) debugger.lines[i] = slice_take_line(&text);
 }
 
 /* --- The commands --- */
 
 /* An argument as a number; 0: it is not a number. */
-static int64_t number_of(struct slice text) {
+static int64_t lua_debug_number_of(struct slice text) {
     int64_t number;
     return parse_int64(text, &number) ? number : 0;
 }
@@ -339,7 +328,8 @@ static void command_maxlen(int argc, const struct slice *argv) {
 }
 
 static void command_list(int argc, const struct slice *argv) {
-    int64_t around = argc > 1 ? number_of(argv[1]) : 0, context = argc > 2 ? number_of(argv[2]) : CONTEXT;
+    int64_t around = argc > 1 ? lua_debug_number_of(argv[1]) : 0,
+            context = argc > 2 ? lua_debug_number_of(argv[2]) : CONTEXT;
     if (around <= 0) around = debugger.current;
     if (around > INT_MAX) around = INT_MAX;
     if (context < 0) context = 0;
@@ -408,17 +398,13 @@ static void command_trace(lua_State *lua, lua_State *script) {
     if (lua != script) trace_thread(script, false);
 }
 
-static bool is_temporary(const char *name) {
-    return strcmp(name, "(*temporary)") == 0;
-}
-
 static void print_all(lua_State *lua) {
     lua_Debug frame;
     const char *name;
     bool any = false;
     lua_getstack(lua, 0, &frame);
     for (int i = 1; (name = lua_getlocal(lua, &frame, i)); i++) {
-        if (!is_temporary(name)) {
+        if (strcmp(name, "(*temporary)") != 0) {
             show_value(lua, "<value>", name);
             any = true;
         }
@@ -476,12 +462,11 @@ static void eval_hook(lua_State *lua, lua_Debug *where) {
 
 /* Compiles the code, as an expression if possible, and pushes the function or the error. */
 static int eval_compile(lua_State *lua, int argc, const struct slice *argv) {
-    struct memory_output code;
-    memory_output_init(&code);
-    write_text(&code.out, "return ");
+    struct memory_output code = MEMORY_OUTPUT_INIT;
+    lua_debug_write_text(&code.out, "return ");
     size_t prefix = memory_output_slice(&code).len;
     for (int i = 1; i < argc; i++) {
-        if (i > 1) write_text(&code.out, " ");
+        if (i > 1) lua_debug_write_text(&code.out, " ");
         output_write(&code.out, argv[i]);
     }
     struct slice text = memory_output_slice(&code);
@@ -662,9 +647,9 @@ void lua_debug_show_arguments(lua_State *lua) {
     if (lua_getstack(lua, 1, &caller) && lua_getinfo(lua, "l", &caller)) number = caller.currentline;
     snprintf(head, sizeof head, "<debug> line %d: ", number);
     memory_output_init(&line);
-    write_text(&line.out, head);
+    lua_debug_write_text(&line.out, head);
     for (int i = 1; i <= count && memory_output_slice(&line).len <= LINE_LIMIT; i++) {
-        if (i > 1) write_text(&line.out, ", ");
+        if (i > 1) lua_debug_write_text(&line.out, ", ");
         lua_pushvalue(lua, i);
         write_value(lua, &line, 0);
         lua_pop(lua, 1);

@@ -310,11 +310,8 @@ static int safe_pcall(lua_State *lua) {
 
 static unsigned short random_state[3] = {0x330e, 0xabcd, 0x1234};
 
-static double random_fraction(void) {
-    return (double)(nrand48(random_state) % INT32_MAX) / (double)INT32_MAX;
-}
 static int safe_random(lua_State *lua) {
-    double fraction = random_fraction();
+    double fraction = (double)(nrand48(random_state) % INT32_MAX) / (double)INT32_MAX;
     int low = 1, high, count = lua_gettop(lua);
     if (count == 0) {
         lua_pushnumber(lua, fraction);

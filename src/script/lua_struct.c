@@ -207,7 +207,7 @@ static size_t push_terminated(lua_State *lua, const char *at, size_t left) {
     return (size_t)(end - at) + 1;
 }
 
-static int unpack(lua_State *lua) {
+static int struct_unpack(lua_State *lua) {
     struct format format;
     size_t len;
     format_begin(&format, lua);
@@ -268,7 +268,7 @@ int lua_open_struct(lua_State *lua) {
     lua_newtable(lua);
     lua_pushcfunction(lua, pack);
     lua_setfield(lua, -2, "pack");
-    lua_pushcfunction(lua, unpack);
+    lua_pushcfunction(lua, struct_unpack);
     lua_setfield(lua, -2, "unpack");
     lua_pushcfunction(lua, fixed_size);
     lua_setfield(lua, -2, "size");

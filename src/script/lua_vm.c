@@ -67,7 +67,7 @@ static void hook_set(lua_State *lua) {
 
 /* --- Running --- */
 
-struct run {
+struct lua_run {
     enum lua_vm_kind kind;
     int reference;
     const struct lua_arguments *arguments;
@@ -91,7 +91,7 @@ static void set_global(lua_State *lua, const char *name, const struct slice *ite
 
 /* Runs in a protected call: everything here may raise an error. */
 static int runner(lua_State *lua) {
-    struct run *run = lua_touserdata(lua, 1);
+    struct lua_run *run = lua_touserdata(lua, 1);
     const struct lua_arguments *arguments = run->arguments;
     int parameters = 0;
     lua_rawgeti(lua, LUA_REGISTRYINDEX, run->reference);
@@ -187,10 +187,7 @@ bool lua_arguments_read(struct call *call, const char *not_a_number, struct lua_
         error = "ERR Number of keys can't be greater than number of args";
     else if (keys < 0)
         error = "ERR Number of keys can't be negative";
-    if (error) {
-        reply_error(call->reply, error);
-        return false;
-    }
+    if (error) return reply_error(call->reply, error);
     const struct slice *first = call->argv + 3;
     *arguments = (struct lua_arguments){(int)keys, rest - (int)keys, first, first + keys};
     return true;
@@ -198,7 +195,7 @@ bool lua_arguments_read(struct call *call, const char *not_a_number, struct lua_
 
 void lua_vm_run(lua_State *lua, enum lua_vm_kind kind, int reference, const struct lua_arguments *arguments,
                 struct call *call) {
-    struct run run = {.kind = kind, .reference = reference, .arguments = arguments, .call = call};
+    struct lua_run run = {.kind = kind, .reference = reference, .arguments = arguments, .call = call};
     bool debugged = script_session != NULL;
     if (__builtin_expect(debugged, 0)) lua_debug_begin(lua);
     lua_pushvalue(lua, RUNNER);
@@ -342,7 +339,7 @@ struct lua_collection {
     uint64_t end_us;
     bool finished;
 };
-static int collect(lua_State *lua) { /* protected: the collector may allocate */
+static int lua_vm_collect_step(lua_State *lua) { /* protected: the collector may allocate */
     struct lua_collection *collection = lua_touserdata(lua, 1);
     while (!(collection->finished = lua_gc(lua, LUA_GCSTEP, COLLECT_STEP)) && clock_monotonic_us() < collection->end_us)
         continue;
@@ -356,7 +353,7 @@ void lua_vm_collect(lua_State *lua, struct lua_garbage *garbage) {
     if (!garbage->cycles && lua_vm_memory(lua) > garbage->live * 2 + COLLECT_MIN) garbage->cycles = 2;
     if (!garbage->cycles) return;
     struct lua_collection collection = {.end_us = clock_monotonic_us() + COLLECT_US};
-    if (lua_cpcall(lua, collect, &collection)) lua_settop(lua, RUNNER);
+    if (lua_cpcall(lua, lua_vm_collect_step, &collection)) lua_settop(lua, RUNNER);
     if (collection.finished && --garbage->cycles == 0) garbage->live = lua_vm_memory(lua);
 }
 

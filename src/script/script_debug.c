@@ -32,7 +32,7 @@
 
 enum { LINES_MAX = 8 * 1024 * 1024, READ_SIZE = 64 * 1024, RETRY_US = 10000, RETRY_HELD_US = 500 };
 
-struct request {
+struct debug_request {
     struct list_link link;
     int argc;
     struct slice argv[]; /* followed by the bytes */
@@ -43,11 +43,11 @@ struct script_session {
     struct client *client; /* NULL: disconnected */
     bool forked;
     struct command *command;
-    struct request *call; /* EVAL */
+    struct debug_request *call; /* EVAL */
     void (*eval)(struct call *call);
-    struct request *current;     /* the last one that the debugger read */
-    struct memory_output output; /* not sent yet: requests for the child, or lines for the client */
-    size_t lines, dropped;       /* lines in `output`; lines that did not fit */
+    struct debug_request *current; /* the last one that the debugger read */
+    struct memory_output output;   /* not sent yet: requests for the child, or lines for the client */
+    size_t lines, dropped;         /* lines in `output`; lines that did not fit */
 
     /* Forked sessions. */
     struct child_process process;
@@ -77,12 +77,12 @@ static struct list sessions = LIST_INIT(sessions);
 
 /* --- Requests --- */
 
-static struct request *request_copy(int argc, const struct slice *argv) {
+static struct debug_request *request_copy(int argc, const struct slice *argv) {
     size_t bytes = 0, count = (size_t)argc;
     for (size_t i = 0; i < count; i++) bytes += argv[i].len;
-    struct request *request = mem_alloc(sizeof *request + count * sizeof *argv + bytes);
+    struct debug_request *request = mem_alloc(sizeof *request + count * sizeof *argv + bytes);
     char *at = (char *)&request->argv[count];
-    *request = (struct request){.argc = argc};
+    *request = (struct debug_request){.argc = argc};
     for (size_t i = 0; i < count; i++) {
         if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
         request->argv[i] = (struct slice){at, argv[i].len};
@@ -97,7 +97,7 @@ static struct debugger *debugger_of(const struct client *client);
 
 static void session_free(struct script_session *session) {
     while (session->requests.len) {
-        struct request *request = container_of(list_first(&session->requests), struct request, link);
+        struct debug_request *request = container_of(list_first(&session->requests), struct debug_request, link);
         list_remove(&session->requests, &request->link);
         mem_free(request);
     }
@@ -208,7 +208,7 @@ static void child_receive(struct script_session *session) {
     output_write(&session->input.out, (struct slice){bytes, (size_t)got});
 }
 
-static struct request *child_read(struct script_session *session) {
+static struct debug_request *child_read(struct script_session *session) {
     /* Generous limits: the server has validated the request and forwards it. */
     static const struct request_limits limits = {
         .multibulk_max = INT32_MAX, .bulk_max = INT32_MAX, .unauthenticated = true};
@@ -222,7 +222,7 @@ static struct request *child_read(struct script_session *session) {
             continue;
         }
         if (status != REQUEST_READY) child_leave();
-        struct request *request = request_copy(session->reader.argc, session->reader.argv);
+        struct debug_request *request = request_copy(session->reader.argc, session->reader.argv);
         session->used += session->reader.size;
         request_done(&session->reader);
         return request;
@@ -230,12 +230,12 @@ static struct request *child_read(struct script_session *session) {
 }
 
 /* In the server: other clients are served meanwhile; their commands get the error BUSY. */
-static struct request *server_read(struct script_session *session) {
+static struct debug_request *server_read(struct script_session *session) {
     while (!session->requests.len) {
         if (!session->client || script_running->killed) return NULL;
         nested_turn(-1);
     }
-    struct request *request = container_of(list_first(&session->requests), struct request, link);
+    struct debug_request *request = container_of(list_first(&session->requests), struct debug_request, link);
     list_remove(&session->requests, &request->link);
     if (!session->requests.len) set_held(session, false);
     return request;
@@ -468,7 +468,7 @@ static void client_add_memory(const struct client *client, struct client_report 
     if (!session) return;
     report->memory += mem_size(session) + mem_size(session->call) + memory_output_slice(&session->output).len;
     for (const struct list_link *link = session->requests.head.next; link != &session->requests.head; link = link->next)
-        report->memory += mem_size(container_of(link, struct request, link));
+        report->memory += mem_size(container_of(link, struct debug_request, link));
 }
 
 void script_debug_set(struct call *call, struct slice mode) {

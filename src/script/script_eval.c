@@ -5,7 +5,6 @@
  * beyond that the least recently executed one is evicted. Scripts of SCRIPT LOAD are never evicted, because clients
  * rely on their digests. */
 #include "commands/flush_mode.h"
-#include "commands/spec.h"
 #include "lib/hash/sha1.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/background.h"
@@ -14,20 +13,24 @@
 #include "script/lua_vm.h"
 #include "script/script.h"
 #include "script/script_debug.h"
+#include "script/script_engine.h"
 #include "script/script_run.h"
 #include "script/script_shebang.h"
 #include "server/clients/client.h"
 #include "server/clients/monitor.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
 #include <lauxlib.h>
 #include <stdio.h>
 
 enum { EVAL_SCRIPTS_MAX = 500, DIGEST_TEXT = SHA1_SIZE * 2 };
 
-struct script {
+struct eval_script {
     char digest[DIGEST_TEXT + 1];
     uint32_t flags;
-    int reference;         /* in the interpreter */
+    struct script_engine *engine;
+    int reference;         /* in the interpreter; of Lua */
+    void *handle;          /* of another engine */
     bool loaded;           /* by SCRIPT LOAD: never evicted */
     struct list_link used; /* unless loaded: in the list ordered by last execution */
     size_t len;
@@ -40,10 +43,10 @@ static struct list evictable = LIST_INIT(evictable);
 static struct script_cache_stats stats;
 
 static struct slice script_digest(const void *entry) {
-    return (struct slice){((const struct script *)entry)->digest, DIGEST_TEXT};
+    return (struct slice){((const struct eval_script *)entry)->digest, DIGEST_TEXT};
 }
 static struct slice script_text(const void *entry) {
-    const struct script *script = entry;
+    const struct eval_script *script = entry;
     return (struct slice){script->text, script->len};
 }
 /* by_digest owns the scripts. */
@@ -69,11 +72,17 @@ static void open_vm(void) {
 
 /* --- The cache --- */
 
-static void script_remove(struct script *script) {
+static void code_release(const struct eval_script *script) {
+    if (script_engine_is_lua(script->engine))
+        lua_vm_release(vm, script->reference);
+    else
+        script->engine->release(script->engine, LUA_VM_EVAL, script->handle);
+}
+static void script_remove(struct eval_script *script) {
     hashtable_pop(by_digest, script_digest(script));
     hashtable_pop(by_text, script_text(script));
     if (!script->loaded) list_remove(&evictable, &script->used);
-    lua_vm_release(vm, script->reference);
+    code_release(script);
     must(stats.count > 0);
     must_within(mem_size(script), stats.bytes);
     stats.count--;
@@ -84,7 +93,7 @@ static void script_remove(struct script *script) {
 /* Evicts scripts until the cache is within its limit. */
 static void make_space(void) {
     while (evictable.len >= EVAL_SCRIPTS_MAX) {
-        script_remove(container_of(list_first(&evictable), struct script, used));
+        script_remove(container_of(list_first(&evictable), struct eval_script, used));
         stats.evicted++;
     }
 }
@@ -95,22 +104,55 @@ static void digest_of(struct slice text, char out[static DIGEST_TEXT + 1]) {
     for (int i = 0; i < SHA1_SIZE; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
 }
 
+/* What another engine has made of a script: one function. */
+struct compiling {
+    struct script_engine *engine;
+    void *handle;
+    uint32_t flags; /* of the function */
+    size_t count;
+};
+static void compiled_add(void *context, const struct script_engine_function *function) {
+    struct compiling *compiling = context;
+    if (compiling->count++) {
+        compiling->engine->release(compiling->engine, LUA_VM_EVAL, function->handle);
+    } else {
+        compiling->handle = function->handle;
+        compiling->flags = function->flags;
+    }
+}
+/* Returns NULL, or the error. */
+static const char *script_compile(struct eval_script *script, struct slice code) {
+    const char *error = NULL;
+    if (script_engine_is_lua(script->engine)) {
+        script->reference = lua_vm_compile(vm, code, "@user_script", &error);
+        return script->reference == LUA_NOREF ? error : NULL;
+    }
+    struct compiling compiling = {.engine = script->engine};
+    error = script->engine->compile(script->engine, LUA_VM_EVAL, code, 0, compiled_add, &compiling);
+    if (!error && compiling.count != 1) error = "a script is one function";
+    if (error && compiling.count) script->engine->release(script->engine, LUA_VM_EVAL, compiling.handle);
+    script->handle = compiling.handle;
+    script->flags |= compiling.flags;
+    return error;
+}
+
 /* Compiles a script and adds it. Returns NULL after replying with an error. */
-static struct script *script_add(struct call *call, struct slice text, bool loaded) {
-    struct script_shebang shebang = {.flags = SCRIPT_WITHOUT_SHEBANG, .code = text};
+static struct eval_script *script_add(struct call *call, struct slice text, bool loaded) {
+    struct script_shebang shebang = {.engine = &script_engine_lua, .flags = SCRIPT_WITHOUT_SHEBANG, .code = text};
     const char *error = script_has_shebang(text) ? script_shebang_read(text, &shebang) : NULL;
     if (error) {
         reply_error(call->reply, error);
         return NULL;
     }
-    int reference = lua_vm_compile(vm, shebang.code, "@user_script", &error);
-    if (reference == LUA_NOREF) {
+    struct eval_script made = {.engine = shebang.engine, .flags = shebang.flags, .loaded = loaded, .len = text.len};
+    error = script_compile(&made, shebang.code);
+    if (error) {
         reply_error_format(call->reply, "ERR Error compiling script (new function): %s", error);
         return NULL;
     }
     if (!loaded) make_space();
-    struct script *script = mem_alloc(sizeof *script + text.len);
-    *script = (struct script){.flags = shebang.flags, .reference = reference, .loaded = loaded, .len = text.len};
+    struct eval_script *script = mem_alloc(sizeof *script + text.len);
+    *script = made;
     digest_of(text, script->digest);
     if (text.len) memcpy(script->text, text.data, text.len);
     hashtable_add(by_digest, script);
@@ -128,12 +170,31 @@ static void free_vm(void *lua) {
 uint32_t script_flags(struct slice text_or_digest, bool is_digest) {
     struct script_shebang shebang;
     if (!is_digest && !script_has_shebang(text_or_digest)) return SCRIPT_WITHOUT_SHEBANG;
-    struct script *script = vm ? hashtable_find(is_digest ? by_digest : by_text, text_or_digest) : NULL;
+    struct eval_script *script = vm ? hashtable_find(is_digest ? by_digest : by_text, text_or_digest) : NULL;
     if (script) return script->flags;
     return is_digest || script_shebang_read(text_or_digest, &shebang) ? SCRIPT_WITHOUT_SHEBANG : shebang.flags;
 }
 
+/* Other engines' scripts, of one engine or of all (NULL). */
+static void drop_others(const struct script_engine *engine) {
+    struct hashtable_iterator it;
+    struct eval_script *found;
+    do {
+        found = NULL;
+        hashtable_iterator_open(&it, by_digest);
+        for (struct eval_script *script; !found && (script = hashtable_iterator_next(&it));)
+            if (!script_engine_is_lua(script->engine) && (!engine || script->engine == engine)) found = script;
+        hashtable_iterator_close(&it);
+        if (found) script_remove(found);
+    } while (found);
+}
+void script_cache_drop(const struct script_engine *engine) {
+    if (vm) drop_others(engine);
+}
+
 void script_cache_flush(bool in_background) {
+    if (vm) drop_others(NULL);
+    script_engines_reset(LUA_VM_EVAL, in_background);
     if (!vm) return;
     hashtable_free(by_text);
     hashtable_free(by_digest);
@@ -152,14 +213,19 @@ static bool arguments_read(struct call *call, struct lua_arguments *arguments) {
     return lua_arguments_read(call, "ERR value is not an integer or out of range", arguments);
 }
 
-static void run(struct call *call, struct script *script, const struct lua_arguments *arguments, bool read_only) {
+static void script_eval_run(struct call *call, struct eval_script *script, const struct lua_arguments *arguments,
+                            bool read_only) {
     struct script_run run;
     if (!script->loaded && script->used.next != &evictable.head) {
         list_remove(&evictable, &script->used);
         list_append(&evictable, &script->used);
     }
     if (!script_begin(&run, call, script->digest, script->flags, read_only)) return;
-    lua_vm_run(vm, LUA_VM_EVAL, script->reference, arguments, call);
+    run.of_module = !script_engine_is_lua(script->engine);
+    if (!run.of_module)
+        lua_vm_run(vm, LUA_VM_EVAL, script->reference, arguments, call);
+    else
+        script->engine->run(script->engine, LUA_VM_EVAL, script->handle, arguments, call);
     script_end(&run);
 }
 
@@ -172,9 +238,9 @@ static void eval(struct call *call, bool read_only) {
     monitor_show(call);
     if (!arguments_read(call, &arguments)) return;
     open_vm();
-    struct script *script = hashtable_find(by_text, call->argv[1]);
+    struct eval_script *script = hashtable_find(by_text, call->argv[1]);
     if (!script) script = script_add(call, call->argv[1], false);
-    if (script) run(call, script, &arguments, read_only);
+    if (script) script_eval_run(call, script, &arguments, read_only);
 }
 
 static void evalsha(struct call *call, bool read_only) {
@@ -185,14 +251,14 @@ static void evalsha(struct call *call, bool read_only) {
         return;
     }
     struct slice digest = call->argv[1];
-    struct script *script = vm && digest.len == DIGEST_TEXT ? hashtable_find(by_digest, digest) : NULL;
+    struct eval_script *script = vm && digest.len == DIGEST_TEXT ? hashtable_find(by_digest, digest) : NULL;
     if (digest.len != DIGEST_TEXT) {
         reply_error(call->reply, "NOSCRIPT No matching script.");
         return;
     }
     if (!arguments_read(call, &arguments)) return;
     if (script)
-        run(call, script, &arguments, read_only);
+        script_eval_run(call, script, &arguments, read_only);
     else
         reply_error(call->reply, "NOSCRIPT No matching script.");
 }
@@ -215,7 +281,7 @@ static void evalsha_ro_run(struct call *call) {
 static void load_run(struct call *call) {
     struct slice text = call->argv[2];
     open_vm();
-    struct script *script = hashtable_find(by_text, text);
+    struct eval_script *script = hashtable_find(by_text, text);
     if (!script) script = script_add(call, text, true);
     if (!script) return;
     if (!script->loaded) {
@@ -232,7 +298,7 @@ static void exists_run(struct call *call) {
 }
 
 static void show_run(struct call *call) {
-    struct script *script = vm ? hashtable_find(by_digest, call->argv[2]) : NULL;
+    struct eval_script *script = vm ? hashtable_find(by_digest, call->argv[2]) : NULL;
     if (script)
         reply_bulk(call->reply, script_text(script));
     else
@@ -260,35 +326,18 @@ static void debug_run(struct call *call) {
         return;
     }
     if (call->argc == 4 && !slice_is(call->argv[3], "lua")) {
-        struct slice engine = call->argv[3];
-        reply_error_format(call->reply, "ERR No scripting engine found with name '%.*s' to enable debug",
-                           (int)engine.len, engine.data);
+        struct slice name = call->argv[3];
+        const struct script_engine *engine = script_engine_find(name);
+        if (engine)
+            reply_error_format(call->reply,
+                               "ERR The scripting engine '%s' does not support interactive script debugging",
+                               engine->name);
+        else
+            reply_error_format(call->reply, "ERR No scripting engine found with name '%.*s' to enable debug",
+                               (int)name.len, name.data);
         return;
     }
     script_debug_set(call, mode);
-}
-
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "DEBUG (YES|SYNC|NO) [<engine_name>]",
-        "    Set the debug mode for subsequent scripts executed of the specified engine.",
-        "    Default engine name: 'lua'",
-        "EXISTS <sha1> [<sha1> ...]",
-        "    Return information about the existence of the scripts in the script cache.",
-        "FLUSH [ASYNC|SYNC]",
-        "    Flush the Lua scripts cache. Very dangerous on replicas.",
-        "    When called without the optional mode argument, the behavior is determined",
-        "     by the lazyfree-lazy-user-flush configuration directive. Valid modes are:",
-        "    * ASYNC: Asynchronously flush the scripts cache.",
-        "    * SYNC: Synchronously flush the scripts cache.",
-        "KILL",
-        "    Kill the currently executing Lua script.",
-        "LOAD <script>",
-        "    Load a script into the scripts cache without executing it.",
-        "SHOW <sha1>",
-        "    Show a script from the scripts cache.",
-        NULL};
-    reply_help(call->reply, "SCRIPT", lines);
 }
 
 /* --- Tables --- */
@@ -296,116 +345,58 @@ static void help_run(struct call *call) {
 #define SUBCOMMAND CMD_NO_DATA | CMD_NOSCRIPT
 
 static const struct command_spec script_subcommands[] = {
-    {.name = "debug",
-     .run = debug_run,
-     .arity = -3,
-     .flags = SUBCOMMAND,
-     SCRIPTING,
-     .since = "3.2.0",
-     .complexity = "O(1)",
-     .summary = "Turns the debugger of Lua scripts on or off.",
-     .syntax = "mode(YES|SYNC|NO) [engine:string@9.1.0]"},
-    {.name = "exists",
-     .run = exists_run,
-     .arity = -3,
-     .flags = SUBCOMMAND | CMD_STALE,
-     SCRIPTING,
-     .since = "2.6.0",
+    {COMMAND("debug", debug_run, -3, SUBCOMMAND, SCRIPTING, "3.2.0"), .complexity = "O(1)",
+     .summary = "Turns the debugger of Lua scripts on or off.", .syntax = "mode(YES|SYNC|NO) [engine:string@9.1.0]"},
+    {COMMAND("exists", exists_run, -3, SUBCOMMAND | CMD_STALE, SCRIPTING, "2.6.0"),
      .complexity = "O(N) with N being the number of scripts to check (so checking a single script is an O(1) "
                    "operation).",
-     .summary = "Returns which scripts are in the cache.",
-     .syntax = "sha1:string...",
+     .summary = "Returns which scripts are in the cache.", .syntax = "sha1:string...",
      .tips = WORDS("request_policy:all_shards", "response_policy:agg_logical_and")},
-    {.name = "flush",
-     .run = flush_run,
-     .arity = -2,
-     .flags = SUBCOMMAND | CMD_STALE,
-     SCRIPTING,
-     .since = "2.6.0",
-     .complexity = "O(N) with N being the number of scripts in cache",
-     .summary = "Removes all scripts from the cache.",
+    {COMMAND("flush", flush_run, -2, SUBCOMMAND | CMD_STALE, SCRIPTING, "2.6.0"),
+     .complexity = "O(N) with N being the number of scripts in cache", .summary = "Removes all scripts from the cache.",
      .syntax = "[flush-type(ASYNC|SYNC)@6.2.0]",
      .history = WORDS("6.2.0", "Added the `ASYNC` and `SYNC` flushing mode modifiers."),
      .tips = WORDS("request_policy:all_nodes", "response_policy:all_succeeded")},
-    {HELP_ROW(help_run), SCRIPTING, .since = "5.0.0"},
-    {.name = "kill",
-     .run = kill_run,
-     .arity = 2,
-     .flags = SUBCOMMAND | CMD_ALLOW_BUSY,
-     SCRIPTING,
-     .since = "2.6.0",
-     .complexity = "O(1)",
+    {HELP_ROW(help_handler, "DEBUG (YES|SYNC|NO) [<engine_name>]",
+              "    Set the debug mode for subsequent scripts executed of the specified engine.",
+              "    Default engine name: 'lua'", "EXISTS <sha1> [<sha1> ...]",
+              "    Return information about the existence of the scripts in the script cache.", "FLUSH [ASYNC|SYNC]",
+              "    Flush the Lua scripts cache. Very dangerous on replicas.",
+              "    When called without the optional mode argument, the behavior is determined",
+              "     by the lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+              "    * ASYNC: Asynchronously flush the scripts cache.",
+              "    * SYNC: Synchronously flush the scripts cache.", "KILL",
+              "    Kill the currently executing Lua script.", "LOAD <script>",
+              "    Load a script into the scripts cache without executing it.", "SHOW <sha1>",
+              "    Show a script from the scripts cache."),
+     SCRIPTING, .since = "5.0.0"},
+    {COMMAND("kill", kill_run, 2, SUBCOMMAND | CMD_ALLOW_BUSY, SCRIPTING, "2.6.0"), .complexity = "O(1)",
      .summary = "Stops the running script, if it has written nothing.",
      .tips = WORDS("request_policy:all_shards", "response_policy:one_succeeded")},
-    {.name = "load",
-     .run = load_run,
-     .arity = 3,
-     .flags = SUBCOMMAND | CMD_STALE,
-     SCRIPTING,
-     .since = "2.6.0",
+    {COMMAND("load", load_run, 3, SUBCOMMAND | CMD_STALE, SCRIPTING, "2.6.0"),
      .complexity = "O(N) with N being the length in bytes of the script body.",
-     .summary = "Adds a script to the cache.",
-     .syntax = "script:string",
+     .summary = "Adds a script to the cache.", .syntax = "script:string",
      .tips = WORDS("request_policy:all_nodes", "response_policy:all_succeeded")},
-    {.name = "show",
-     .run = show_run,
-     .arity = 3,
-     .flags = SUBCOMMAND | CMD_STALE,
-     SCRIPTING,
-     .since = "8.0.0",
-     .complexity = "O(1).",
-     .summary = "Returns the text of a script in the cache.",
-     .syntax = "sha1:string"},
+    {COMMAND("show", show_run, 3, SUBCOMMAND | CMD_STALE, SCRIPTING, "8.0.0"), .complexity = "O(1).",
+     .summary = "Returns the text of a script in the cache.", .syntax = "sha1:string"},
     {.name = NULL},
 };
 
 const struct command_spec script_commands[] = {
-    {.name = "eval",
-     .run = eval_run,
-     .arity = -3,
-     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT,
-     SCRIPTING,
-     .since = "2.6.0",
+    {COMMAND("eval", eval_run, -3, SCRIPT_FLAGS | CMD_RUNS_SCRIPT, SCRIPTING, "2.6.0"),
+     .complexity = "Depends on the script that is executed.", .summary = "Executes a Lua script.",
+     .syntax = SCRIPT_SYNTAX("script:string"), .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {COMMAND("eval_ro", eval_ro_run, -3, SCRIPT_FLAGS | CMD_RUNS_SCRIPT | CMD_READONLY, SCRIPTING, "7.0.0"),
+     .complexity = "Depends on the script that is executed.", .summary = "Executes a Lua script that writes nothing.",
+     .syntax = SCRIPT_SYNTAX("script:string"), .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
+    {COMMAND("evalsha", evalsha_run, -3, SCRIPT_FLAGS | CMD_RUNS_SCRIPT, SCRIPTING, "2.6.0"),
+     .complexity = "Depends on the script that is executed.", .summary = "Executes a Lua script of the cache.",
+     .syntax = SCRIPT_SYNTAX("sha1:string"), .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {COMMAND("evalsha_ro", evalsha_ro_run, -3, SCRIPT_FLAGS | CMD_RUNS_SCRIPT | CMD_READONLY, SCRIPTING, "7.0.0"),
      .complexity = "Depends on the script that is executed.",
-     .summary = "Executes a Lua script.",
-     .syntax = SCRIPT_SYNTAX("script:string"),
-     .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "eval_ro",
-     .run = eval_ro_run,
-     .arity = -3,
-     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT | CMD_READONLY,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "Depends on the script that is executed.",
-     .summary = "Executes a Lua script that writes nothing.",
-     .syntax = SCRIPT_SYNTAX("script:string"),
+     .summary = "Executes a Lua script of the cache that writes nothing.", .syntax = SCRIPT_SYNTAX("sha1:string"),
      .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
-    {.name = "evalsha",
-     .run = evalsha_run,
-     .arity = -3,
-     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT,
-     SCRIPTING,
-     .since = "2.6.0",
-     .complexity = "Depends on the script that is executed.",
-     .summary = "Executes a Lua script of the cache.",
-     .syntax = SCRIPT_SYNTAX("sha1:string"),
-     .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "evalsha_ro",
-     .run = evalsha_ro_run,
-     .arity = -3,
-     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT | CMD_READONLY,
-     SCRIPTING,
-     .since = "7.0.0",
-     .complexity = "Depends on the script that is executed.",
-     .summary = "Executes a Lua script of the cache that writes nothing.",
-     .syntax = SCRIPT_SYNTAX("sha1:string"),
-     .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
-    {.name = "script",
-     .arity = -2,
-     .group = GROUP_SCRIPTING,
-     .since = "2.6.0",
-     .complexity = "Depends on subcommand.",
-     .summary = "A container for commands that manage scripts.",
-     .subcommands = script_subcommands},
+    {COMMAND("script", NULL, -2, 0, .group = GROUP_SCRIPTING, "2.6.0"), .complexity = "Depends on subcommand.",
+     .summary = "A container for commands that manage scripts.", .subcommands = script_subcommands},
     {.name = NULL},
 };

@@ -2,9 +2,13 @@
 #include "script/function.h"
 #include "script/lua_vm.h"
 #include "script/script.h"
+#include "script/script_engine.h"
 #include "script/script_run.h"
 #include "server/debug/debug.h"
 #include "server/feature.h"
+#include "server/server.h"
+#include "server/config/config.h"
+#include "server/command/command.h"
 #include "server/script_hooks.h"
 
 static void usage(struct script_usage *usage) {
@@ -38,6 +42,10 @@ static bool declared(const char *command, struct slice script, uint32_t *command
     return true;
 }
 
+static const char *context(void) {
+    return !script_running ? NULL : script_running->of_module ? "script" : "lua";
+}
+
 static bool any_slot(void) {
     return script_running && script_running->flags & (SCRIPT_WITHOUT_SHEBANG | SCRIPT_ALLOW_CROSS_SLOT);
 }
@@ -52,13 +60,15 @@ static const char *replace_libraries(const struct slice *codes, size_t count) {
 
 static const struct script_hooks hooks = {.usage = usage,
                                           .declared = declared,
+                                          .context = context,
                                           .any_slot = any_slot,
                                           .reset_stats = script_cache_reset_stats,
+                                          .write_engines = script_engines_write,
                                           .libraries = libraries_code,
                                           .load_library = load_library,
                                           .replace_libraries = replace_libraries};
 
-static void init(void) {
+static void script_init(void) {
     script_hooks = &hooks;
 }
 
@@ -77,19 +87,10 @@ static const char *apply_insecure_api(void) {
 }
 
 static const struct config_option script_options[] = {
-    {.name = "busy-reply-threshold",
-     .alias = "lua-time-limit",
-     .type = CONFIG_INT64,
-     .value = &script_settings.busy_threshold_ms,
-     .initial = "5000",
-     .min = 0,
-     .max = INT64_MAX},
-    {.name = "lua-enable-insecure-api",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_HIDDEN | CONFIG_PROTECTED,
-     .value = &script_settings.insecure_api,
-     .initial = "no",
-     .apply = apply_insecure_api},
+    {OPTION("busy-reply-threshold", CONFIG_INT64, &script_settings.busy_threshold_ms, "5000"),
+     .alias = "lua-time-limit", .min = 0, .max = INT64_MAX},
+    {OPTION("lua-enable-insecure-api", CONFIG_BOOL, &script_settings.insecure_api, "no"),
+     .flags = CONFIG_HIDDEN | CONFIG_PROTECTED, .apply = apply_insecure_api},
     {.name = NULL},
 };
 
@@ -97,7 +98,7 @@ const struct feature script_feature = {
     .name = "script",
     .options = OPTIONS(script_options),
     .commands = COMMANDS(script_commands, function_commands),
-    .init = init,
+    .init = script_init,
     .parts = PARTS(&script_part),
     .debug = DEBUG_SUBCOMMANDS(script_debug_subcommands),
 };

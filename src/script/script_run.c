@@ -13,6 +13,7 @@
 #include "server/debug/debug.h"
 #include "server/maxmemory.h"
 #include "server/nested_turn.h"
+#include "server/command/command.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/stats/commandlog.h"
@@ -106,10 +107,7 @@ bool script_begin(struct script_run *run, struct call *call, const char *name, u
                                .out_of_memory = eviction_out_of_memory(),
                                .started = dispatch_ticks};
     const char *refused = refuse_run(run, read_only_command);
-    if (refused) {
-        reply_error(call->reply, refused);
-        return false;
-    }
+    if (refused) return reply_error(call->reply, refused);
     must(!script_running);
     caller_prepare(call->client);
     script_running = run;
@@ -235,7 +233,7 @@ static const char *refuse_unknown(struct command *parent, const struct slice *ar
     return text;
 }
 
-static struct command *find(int argc, const struct slice *argv, struct command **parent) {
+static struct command *script_run_find(int argc, const struct slice *argv, struct command **parent) {
     struct command *command = caller->last;
     *parent = NULL;
     if (command && command_is_named(command, argv[0])) return command;
@@ -254,6 +252,7 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
     bool obeyed = client_must_be_obeyed(caller);
     if (flags & CMD_DENYOOM && run->out_of_memory && !run->wrote && !(run->flags & SCRIPT_ALLOW_OOM) && !obeyed)
         return "OOM command not allowed when used memory > 'maxmemory'.";
+    caller->user = run->call->client->user; /* a command of the script may have removed its user */
     const char *error = user_refusal(caller, command, argc, argv);
     if (error) {
         *counted = error;
@@ -288,7 +287,7 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
 /* DEBUG SET-DISABLE-DENY-SCRIPTS 1 ignores CMD_NOSCRIPT, so that tests can call DEBUG or CLIENT from a script. It does
  * not affect commands on scripts and commands on the state of a connection, which the internal client does not have. */
 static bool deny_disabled;
-static bool is_denied(const struct command *command) {
+bool script_denies(const struct command *command) {
     uint32_t flags = command->spec->flags;
     enum { ALWAYS = CMD_NO_MULTI | CMD_NOT_QUEUED | CMD_RUNS_SCRIPT | CMD_NO_AUTH | CMD_PUBSUB };
     bool always = flags & ALWAYS || command->spec->group == GROUP_SCRIPTING;
@@ -302,20 +301,21 @@ static void debug_set_deny(struct call *call) {
 
 const struct debug_subcommand script_debug_subcommands[] = {
     {"set-disable-deny-scripts", 1, 1, debug_set_deny,
-     (const char *const[]){"SET-DISABLE-DENY-SCRIPTS <0|1>",
-                           "    Allow scripts to call commands that they are denied, or deny them again.", NULL}},
+     WORDS("SET-DISABLE-DENY-SCRIPTS <0|1>",
+           "    Allow scripts to call commands that they are denied, or deny them again.")},
     {.name = NULL}};
 
-static const char *refuse(struct command *command, int argc, const struct slice *argv, const char **counted) {
+static const char *script_run_refuse(struct command *command, int argc, const struct slice *argv,
+                                     const char **counted) {
     if (!command_arity_ok(command, argc)) return "ERR Wrong number of args calling command from script";
-    if (is_denied(command)) return "ERR This Valkey command is not allowed from script";
+    if (script_denies(command)) return "ERR This Valkey command is not allowed from script";
     return refuse_by_state(command, argc, argv, counted);
 }
 
-const char *script_call(int argc, const struct slice *argv, struct slice *reply) {
-    struct command *parent, *command = find(argc, argv, &parent);
+static const char *script_call_rewritten(int argc, const struct slice *argv, struct slice *reply) {
+    struct command *parent, *command = script_run_find(argc, argv, &parent);
     const char *counted = NULL;
-    const char *error = command ? refuse(command, argc, argv, &counted) : refuse_unknown(parent, argv);
+    const char *error = command ? script_run_refuse(command, argc, argv, &counted) : refuse_unknown(parent, argv);
     if (__builtin_expect(error != NULL, 0)) {
         if (command) command->rejected++;
         errorstats_count(&caller->reply, slice_of(counted ? counted : error));
@@ -331,8 +331,17 @@ const char *script_call(int argc, const struct slice *argv, struct slice *reply)
     return NULL;
 }
 
+const char *script_call(int argc, const struct slice *argv, struct slice *reply) {
+    if (__builtin_expect(!dispatch_rewrite, 1)) return script_call_rewritten(argc, argv, reply);
+    struct request_rewrite rewrite = {.client = caller, .argc = argc, .argv = argv};
+    dispatch_rewrite(&rewrite);
+    const char *error = script_call_rewritten(rewrite.argc, rewrite.argv, reply);
+    if (rewrite.free) rewrite.free(&rewrite);
+    return error;
+}
+
 int script_may_call(int argc, const struct slice *argv) {
-    struct command *parent, *command = find(argc, argv, &parent);
+    struct command *parent, *command = script_run_find(argc, argv, &parent);
     if (!command) return -1;
     return user_may(caller, command, argc, argv);
 }

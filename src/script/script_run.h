@@ -34,6 +34,7 @@ struct script_run {
     int slot;           /* of its keys so far, in cluster mode; -1: none */
     uint32_t flags;     /* script_flag */
     bool is_function;   /* FUNCTION KILL stops it, not SCRIPT KILL */
+    bool of_module;     /* its engine is a module's */
     bool read_only;     /* its writes are rejected */
     bool out_of_memory; /* at its start */
     bool wrote;         /* it called a command that writes, so it can no longer be killed */
@@ -53,6 +54,7 @@ void script_end(struct script_run *run);
  * command is rejected before it runs, returns the complete error text, which is already counted in the error
  * statistics. */
 const char *script_call(int argc, const struct slice *argv, struct slice *reply);
+bool script_denies(const struct command *command); /* no script may call it */
 /* Checks whether the caller of the running script may run this command: 1: yes; 0: no; -1: no such command. */
 int script_may_call(int argc, const struct slice *argv);
 void script_set_protocol(int protocol); /* of the replies to commands: 2, the default, or 3 */

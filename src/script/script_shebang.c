@@ -2,13 +2,14 @@
 #include "script/script_shebang.h"
 #include "lib/system/memory.h"
 #include "resp/request.h"
+#include "script/script_engine.h"
 #include "script/script_run.h"
 #include <stdio.h>
 
 enum { SHOWN_MAX = 128 };
 static char error_text[SHOWN_MAX + 128];
 
-static const char *fail(const char *format, struct slice shown) {
+static const char *shebang_fail(const char *format, struct slice shown) {
     snprintf(error_text, sizeof error_text, format, (int)(shown.len < SHOWN_MAX ? shown.len : SHOWN_MAX), shown.data);
     return error_text;
 }
@@ -20,13 +21,13 @@ static bool has_prefix(struct slice word, struct slice prefix, struct slice *res
 }
 
 /* The words of the line, in the syntax of inline requests. The first word is "#!" followed by the engine. */
-struct line {
+struct shebang_line {
     struct slice *words, engine;
     int count; /* negative: unbalanced quotes */
 };
 
 /* False: the line has no newline. */
-static bool line_open(struct slice text, struct line *line, struct slice *code) {
+static bool line_open(struct slice text, struct shebang_line *line, struct slice *code) {
     const char *end = text.len ? memchr(text.data, '\n', text.len) : NULL;
     if (!end) return false;
     *code = (struct slice){end, text.len - (size_t)(end - text.data)};
@@ -35,7 +36,7 @@ static bool line_open(struct slice text, struct line *line, struct slice *code) 
     return true;
 }
 
-static void line_close(struct line *line) {
+static void line_close(struct shebang_line *line) {
     if (line->count >= 0) words_free(line->words, line->count);
 }
 
@@ -44,7 +45,7 @@ static const char *flags_read(struct slice list, uint32_t *flags) {
         const char *comma = list.len ? memchr(list.data, ',', list.len) : NULL;
         struct slice name = {list.data, comma ? (size_t)(comma - list.data) : list.len};
         uint32_t flag = script_flag_parse(name);
-        if (!flag) return fail("ERR Unexpected flag in script shebang: %.*s", name);
+        if (!flag) return shebang_fail("ERR Unexpected flag in script shebang: %.*s", name);
         *flags |= flag;
         more = comma;
         list.data += name.len + more;
@@ -53,20 +54,21 @@ static const char *flags_read(struct slice list, uint32_t *flags) {
     return NULL;
 }
 
-static const char *script_line_read(const struct line *line, struct script_shebang *shebang) {
+static const char *script_line_read(const struct shebang_line *line, struct script_shebang *shebang) {
     struct slice rest;
     if (line->count <= 0) return "ERR Invalid engine in script shebang";
     for (int i = 1; i < line->count; i++) {
         if (!has_prefix(line->words[i], SLICE("flags="), &rest))
-            return fail("ERR Unknown lua shebang option: %.*s", line->words[i]);
+            return shebang_fail("ERR Unknown lua shebang option: %.*s", line->words[i]);
         const char *error = flags_read(rest, &shebang->flags);
         if (error) return error;
     }
-    return slice_is(line->engine, "lua") ? NULL : fail("ERR Could not find scripting engine '%.*s'", line->engine);
+    shebang->engine = script_engine_find(line->engine);
+    return shebang->engine ? NULL : shebang_fail("ERR Could not find scripting engine '%.*s'", line->engine);
 }
 
 const char *script_shebang_read(struct slice text, struct script_shebang *shebang) {
-    struct line line;
+    struct shebang_line line;
     *shebang = (struct script_shebang){.name = {NULL, 0}};
     if (!line_open(text, &line, &shebang->code)) return "ERR Invalid script shebang";
     const char *error = script_line_read(&line, shebang);
@@ -82,13 +84,13 @@ static bool name_ok(struct slice name) {
     return name.len > 0;
 }
 
-static const char *library_line_read(const struct line *line, struct script_shebang *shebang) {
+static const char *library_line_read(const struct shebang_line *line, struct script_shebang *shebang) {
     static char *name;
     struct slice rest, given = {NULL, 0};
     if (line->count <= 0) return "ERR Invalid library metadata";
     for (int i = 1; i < line->count; i++) {
         if (!has_prefix(line->words[i], SLICE("name="), &rest))
-            return fail("ERR Invalid metadata value given: %.*s", line->words[i]);
+            return shebang_fail("ERR Invalid metadata value given: %.*s", line->words[i]);
         if (given.data) return "ERR Invalid metadata value, name argument was given multiple times";
         given = rest;
     }
@@ -96,7 +98,8 @@ static const char *library_line_read(const struct line *line, struct script_sheb
     if (!name_ok(given))
         return "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one "
                "character long";
-    if (!slice_is(line->engine, "lua")) return fail("ERR Engine '%.*s' not found", line->engine);
+    shebang->engine = script_engine_find(line->engine);
+    if (!shebang->engine) return shebang_fail("ERR Engine '%.*s' not found", line->engine);
     mem_free(name);
     name = mem_strndup(given.data, given.len);
     shebang->name = (struct slice){name, given.len};
@@ -104,7 +107,7 @@ static const char *library_line_read(const struct line *line, struct script_sheb
 }
 
 const char *library_shebang_read(struct slice text, struct script_shebang *shebang) {
-    struct line line;
+    struct shebang_line line;
     *shebang = (struct script_shebang){.name = {NULL, 0}};
     if (!script_has_shebang(text)) return "ERR Missing library metadata";
     if (!line_open(text, &line, &shebang->code)) return "ERR Invalid library metadata";

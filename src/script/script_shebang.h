@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct script_engine;
 struct script_shebang {
+    struct script_engine *engine;
     struct slice name; /* of a library; valid until the next call; data NULL: not given */
     uint32_t flags;    /* of a script */
     struct slice code; /* starts at the newline, so that line numbers stay correct */

@@ -1,4 +1,4 @@
-/* commands.c: SENTINEL, ROLE and PUBLISH of a Sentinel. Each subcommand that has an old word (MASTER, SLAVES) has both.
+/* commands.c: SENTINEL, ROLE and PUBLISH of a Sentinel. Subcommands with an older name (MASTER, SLAVES) have both.
  */
 #include "lib/system/log.h"
 #include "lib/text/glob.h"
@@ -13,6 +13,7 @@
 #include "sentinel/views.h"
 #include "server/clients/client.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
 #include "server/server.h"
 #include <stdio.h>
 #include <string.h>
@@ -109,11 +110,11 @@ static void is_down_run(struct call *call) {
         reply_not_integer(call->reply);
         return;
     }
-    /* No epoch is negative: such a question gets no vote. */
+    /* Epochs are not negative: a request with such an epoch gets no vote. */
     bool down = sentinel_is_down(this_sentinel, call->argv[2], port < 0 || port > 65535 ? -1 : (int)port,
                                  epoch < 0 ? 0 : (uint64_t)epoch, epoch < 0 ? SLICE("*") : call->argv[5], &leader,
                                  &leader_epoch, sentinel_now());
-    /* A vote is on disk before it is answered. One that cannot be written is not given. */
+    /* A vote is on disk before the reply. If it cannot be written, this Sentinel does not vote. */
     if (sentinel_file_settle()) leader = "", leader_epoch = 0;
     reply_array(call->reply, 3);
     reply_integer(call->reply, down);
@@ -170,7 +171,7 @@ static void remove_run(struct call *call) {
     sentinel_remove(this_sentinel, group, sentinel_now());
     sentinel_reply_saved(call);
 }
-static void reset_run(struct call *call) {
+static void sentinel_reset_run(struct call *call) {
     int64_t count = 0;
     each_group(group) {
         if (!glob_match(call->argv[2], slice_of(group->name), false)) continue;
@@ -230,61 +231,6 @@ static void role_run(struct call *call) {
     each_group(group) reply_bulk_text(call->reply, group->name);
 }
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "CKQUORUM <primary-name>",
-        "    Check if the current Sentinel configuration is able to reach the quorum",
-        "    needed to failover a primary and the majority needed to authorize the",
-        "    failover.",
-        "CONFIG SET param value [param value ...]",
-        "    Set a global Sentinel configuration parameter.",
-        "CONFIG GET <param> [param param param ...]",
-        "    Get global Sentinel configuration parameter.",
-        "DEBUG [<param> <value> ...]",
-        "    Show a list of configurable time parameters and their values (milliseconds).",
-        "    Or update current configurable parameters values (one or more).",
-        "EXPLAIN <primary-name>",
-        "    Explain why the primary is up or down, who votes, and which replica would be",
-        "    promoted.",
-        "GET-PRIMARY-ADDR-BY-NAME <primary-name>",
-        "    Return the ip and port number of the primary with that name.",
-        "FAILOVER <primary-name> [COORDINATED]",
-        "    Manually failover a primary node without asking for agreement from other",
-        "    Sentinels",
-        "FLUSHCONFIG",
-        "    Force Sentinel to rewrite its configuration on disk, including the current",
-        "    Sentinel state.",
-        "INFO-CACHE <primary-name>",
-        "    Return last cached INFO output from primaries and all its replicas.",
-        "IS-PRIMARY-DOWN-BY-ADDR <ip> <port> <current-epoch> <runid>",
-        "    Check if the primary specified by ip:port is down from current Sentinel's",
-        "    point of view.",
-        "PRIMARY <primary-name>",
-        "    Show the state and info of the specified primary.",
-        "PRIMARIES",
-        "    Show a list of monitored primaries and their state.",
-        "MONITOR <name> <ip> <port> <quorum>",
-        "    Start monitoring a new primary with the specified name, ip, port and quorum.",
-        "MYID",
-        "    Return the ID of the Sentinel instance.",
-        "PENDING-SCRIPTS",
-        "    Get pending scripts information.",
-        "REMOVE <primary-name>",
-        "    Remove primary from Sentinel's monitor list.",
-        "REPLICAS <primary-name>",
-        "    Show a list of replicas for this primary and their states.",
-        "RESET <pattern>",
-        "    Reset primaries for specific primary name matching this pattern.",
-        "SENTINELS <primary-name>",
-        "    Show a list of Sentinel instances for this primary and their state.",
-        "SET <primary-name> <option> <value> [<option> <value> ...]",
-        "    Set configuration parameters for certain primaries.",
-        "SIMULATE-FAILURE [CRASH-AFTER-ELECTION] [CRASH-AFTER-PROMOTION] [HELP]",
-        "    Simulate a Sentinel crash.",
-        NULL};
-    reply_help(call->reply, "SENTINEL", lines);
-}
-
 /* --- Tables --- */
 
 #define ROW(name_, run_, arity_, since_, complexity_, summary_)                                                        \
@@ -300,8 +246,7 @@ static const struct command_spec sentinel_subcommands[] = {
      OF_NAME},
     {ROW("config", sentinel_config_run, -4, "6.2.0", "O(N) when N is the number of configuration parameters provided",
          "Configures Sentinel."),
-     .history =
-         (const char *const[]){"7.2.0", "Added the ability to set and get multiple parameters in one call.", NULL},
+     .history = WORDS("7.2.0", "Added the ability to set and get multiple parameters in one call."),
      .syntax = "action(SET parameter{parameter:string value:string}...|GET parameter:string...)"},
     {ROW("debug", sentinel_debug_run, -2, "7.0.0", "O(N) where N is the number of configurable parameters",
          "Lists or updates the current configurable parameters of Sentinel."),
@@ -311,8 +256,7 @@ static const struct command_spec sentinel_subcommands[] = {
      OF_NAME},
     {ROW("failover", failover_run, -3, "2.8.4", "O(N) where N is the number of replicas",
          "Forces a Sentinel failover."),
-     .history = (const char *const[]){"9.0.0", "`COORDINATED` option.", NULL},
-     .syntax = "primary-name:string [COORDINATED@9.0.0]"},
+     .history = WORDS("9.0.0", "`COORDINATED` option."), .syntax = "primary-name:string [COORDINATED@9.0.0]"},
     {ROW("flushconfig", sentinel_reply_saved, 2, "2.8.4", "O(1)", "Rewrites the Sentinel configuration file.")},
     {ROW("get-master-addr-by-name", get_primary_addr_run, 3, "2.8.4", "O(1)",
          "Returns the port and address of a primary instance."),
@@ -320,7 +264,35 @@ static const struct command_spec sentinel_subcommands[] = {
     {ROW("get-primary-addr-by-name", get_primary_addr_run, 3, "8.0.0", "O(1)",
          "Returns the port and address of a primary instance."),
      OF_NAME},
-    {HELP_ROW(help_run), .group = GROUP_SENTINEL, .since = "6.2.0"},
+    {HELP_ROW(
+         help_handler, "CKQUORUM <primary-name>",
+         "    Check if the current Sentinel configuration is able to reach the quorum",
+         "    needed to failover a primary and the majority needed to authorize the", "    failover.",
+         "CONFIG SET param value [param value ...]", "    Set a global Sentinel configuration parameter.",
+         "CONFIG GET <param> [param param param ...]", "    Get global Sentinel configuration parameter.",
+         "DEBUG [<param> <value> ...]",
+         "    Show a list of configurable time parameters and their values (milliseconds).",
+         "    Or update current configurable parameters values (one or more).", "EXPLAIN <primary-name>",
+         "    Explain why the primary is up or down, who votes, and which replica would be", "    promoted.",
+         "GET-PRIMARY-ADDR-BY-NAME <primary-name>", "    Return the ip and port number of the primary with that name.",
+         "FAILOVER <primary-name> [COORDINATED]",
+         "    Manually failover a primary node without asking for agreement from other", "    Sentinels", "FLUSHCONFIG",
+         "    Force Sentinel to rewrite its configuration on disk, including the current", "    Sentinel state.",
+         "INFO-CACHE <primary-name>", "    Return last cached INFO output from primaries and all its replicas.",
+         "IS-PRIMARY-DOWN-BY-ADDR <ip> <port> <current-epoch> <runid>",
+         "    Check if the primary specified by ip:port is down from current Sentinel's", "    point of view.",
+         "PRIMARY <primary-name>", "    Show the state and info of the specified primary.", "PRIMARIES",
+         "    Show a list of monitored primaries and their state.", "MONITOR <name> <ip> <port> <quorum>",
+         "    Start monitoring a new primary with the specified name, ip, port and quorum.", "MYID",
+         "    Return the ID of the Sentinel instance.", "PENDING-SCRIPTS", "    Get pending scripts information.",
+         "REMOVE <primary-name>", "    Remove primary from Sentinel's monitor list.", "REPLICAS <primary-name>",
+         "    Show a list of replicas for this primary and their states.", "RESET <pattern>",
+         "    Reset primaries for specific primary name matching this pattern.", "SENTINELS <primary-name>",
+         "    Show a list of Sentinel instances for this primary and their state.",
+         "SET <primary-name> <option> <value> [<option> <value> ...]",
+         "    Set configuration parameters for certain primaries.",
+         "SIMULATE-FAILURE [CRASH-AFTER-ELECTION] [CRASH-AFTER-PROMOTION] [HELP]", "    Simulate a Sentinel crash."),
+     .group = GROUP_SENTINEL, .since = "6.2.0"},
     {ROW("info-cache", info_cache_run, -3, "3.2.0", "O(N) where N is the number of instances",
          "Returns the cached `INFO` replies from the deployment's instances."),
      .syntax = "nodename:string..."},
@@ -345,7 +317,7 @@ static const struct command_spec sentinel_subcommands[] = {
     {ROW("replicas", replicas_run, 3, "5.0.0", "O(N) where N is the number of replicas",
          "Returns a list of the monitored replicas."),
      OF_NAME},
-    {ROW("reset", reset_run, 3, "2.8.4", "O(N) where N is the number of monitored primaries",
+    {ROW("reset", sentinel_reset_run, 3, "2.8.4", "O(N) where N is the number of monitored primaries",
          "Resets primaries by name matching a pattern."),
      .syntax = "pattern:pattern"},
     {ROW("sentinels", sentinels_run, 3, "2.8.4", "O(N) where N is the number of Sentinels",
@@ -362,22 +334,12 @@ static const struct command_spec sentinel_subcommands[] = {
 };
 
 const struct command_spec sentinel_commands[] = {
-    {.name = "sentinel",
-     .arity = -2,
-     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_ONLY_SENTINEL,
-     .group = GROUP_SENTINEL,
-     .since = "2.8.4",
-     .complexity = "Depends on subcommand.",
-     .summary = "A container for Sentinel commands.",
+    {COMMAND("sentinel", NULL, -2, CMD_NO_DATA | CMD_ADMIN | CMD_ONLY_SENTINEL, .group = GROUP_SENTINEL, "2.8.4"),
+     .complexity = "Depends on subcommand.", .summary = "A container for Sentinel commands.",
      .subcommands = sentinel_subcommands},
-    {.name = "role",
-     .run = role_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST,
-     .categories = CAT_ADMIN | CAT_DANGEROUS,
-     .group = GROUP_SERVER,
-     .since = "2.8.12",
-     .complexity = "O(N) where N is the number of primaries",
+    {COMMAND("role", role_run, 1, CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST,
+             .group = GROUP_SERVER, "2.8.12"),
+     .categories = CAT_ADMIN | CAT_DANGEROUS, .complexity = "O(N) where N is the number of primaries",
      .summary = "Returns the word \"sentinel\" and the names of the monitored primaries."},
     {.name = NULL},
 };

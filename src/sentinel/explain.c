@@ -49,10 +49,10 @@ static void explain_state(struct lines *lines, const struct instance *group) {
             : group->flags & INSTANCE_PRIMARY_REBOOT ? "it was restarted and does not finish loading"
                                                      : "it does not answer PING");
         if (group->flags & INSTANCE_O_DOWN)
-            say(lines, "It is down in the view of the quorum (O_DOWN): %u of %u", agree, group->quorum);
+            say(lines, "It is down in the view of the quorum (O_DOWN): %u of %u", agree, group->options.quorum);
         else
             say(lines, "It is not down in the view of the quorum: %u of the %u Sentinels that must agree say so", agree,
-                group->quorum);
+                group->options.quorum);
     }
 }
 
@@ -61,20 +61,20 @@ static void explain_votes(struct lines *lines, const struct instance *group) {
     size_t voters = group->sentinels.count + 1;
     unsigned usable = sentinel_usable(this_sentinel, group, &quorum, &majority);
     say(lines, "Votes: %zu Sentinels are known, %u are up; a failover needs %zu votes%s", voters, usable,
-        voters / 2 + 1 > group->quorum ? voters / 2 + 1 : group->quorum,
+        voters / 2 + 1 > group->options.quorum ? voters / 2 + 1 : group->options.quorum,
         quorum && majority ? "" : ", which cannot be reached");
-    if (*group->leader)
-        say(lines, "This Sentinel (%.8s) voted for %.8s in epoch %llu", this_sentinel->id, group->leader,
-            (unsigned long long)group->leader_epoch);
+    if (*group->vote.leader)
+        say(lines, "This Sentinel (%.8s) voted for %.8s in epoch %llu", this_sentinel->id, group->vote.leader,
+            (unsigned long long)group->vote.epoch);
     each_in(&group->sentinels, other) {
         char name[128];
         snprintf(name, sizeof name, "Sentinel %.8s%s%s", other->run_id,
                  other->flags & INSTANCE_S_DOWN ? ", which is down," : "",
                  other->flags & INSTANCE_PRIMARY_DOWN ? ", which says that the primary is down," : "");
         explain_server(lines, other, name);
-        if (*other->leader)
-            say(lines, "Sentinel %.8s voted for %.8s in epoch %llu", other->run_id, other->leader,
-                (unsigned long long)other->leader_epoch);
+        if (*other->vote.leader)
+            say(lines, "Sentinel %.8s voted for %.8s in epoch %llu", other->run_id, other->vote.leader,
+                (unsigned long long)other->vote.epoch);
     }
 }
 
@@ -96,18 +96,18 @@ static void explain_replicas(struct lines *lines, const struct instance *group) 
 }
 
 static void explain_failover(struct lines *lines, const struct instance *group) {
-    int64_t now = this_sentinel->now_ms, next = group->failover_start_ms + 2 * group->failover_timeout_ms;
+    int64_t now = this_sentinel->now_ms, next = group->failover.start_ms + 2 * group->options.failover_timeout_ms;
     if (group->flags & INSTANCE_FAILOVER_IN_PROGRESS)
         say(lines, "A failover is in progress since %.1f s, in state %s, epoch %llu",
-            (double)(now - group->failover_start_ms) / 1000, failover_state_name(group->failover),
-            (unsigned long long)group->failover_epoch);
-    else if (group->failover_start_ms && next > now)
+            (double)(now - group->failover.start_ms) / 1000, failover_state_name(group->failover.state),
+            (unsigned long long)group->failover.epoch);
+    else if (group->failover.start_ms && next > now)
         say(lines,
             "The next failover by this Sentinel starts in %.1f s at the earliest, two failover timeouts after the "
             "last attempt or vote",
             (double)(next - now) / 1000);
-    else if (*group->stuck && group->flags & INSTANCE_S_DOWN)
-        say(lines, "No failover now: %s", group->stuck);
+    else if (*group->failover.stuck && group->flags & INSTANCE_S_DOWN)
+        say(lines, "No failover now: %s", group->failover.stuck);
 }
 
 void sentinel_explain(struct call *call, struct instance *group) {

@@ -16,7 +16,7 @@ enum { REPLY_MAX = 512 * 1024, ARGUMENTS_MAX = 8, REQUEST_KINDS = REQUEST_KILL_S
 
 const char sentinel_hello_channel[] = "__sentinel__:hello";
 
-/* One connection of a link. It outlives the link by the turn in which it is closed. */
+/* One connection of a link. When the link closes, it stays until the end of the turn. */
 struct half {
     struct sentinel_link *link; /* NULL: closed */
     enum link_kind kind;
@@ -77,7 +77,7 @@ static void ask_replied(struct resp_client *client, void *context, const struct 
     reply_to_machine(to->half, REQUEST_ASK, to->group, reply);
     mem_free(to);
 }
-/* Replies that tell nothing: of AUTH, of the steps of a transaction. */
+/* Replies that nobody needs: to AUTH, and to the steps of a transaction. */
 static void counted(struct resp_client *client, void *context, const struct resp_value *reply) {
     struct half *half = context;
     if (half->link && half->kind == LINK_COMMANDS && half->link->pending) half->link->pending--;
@@ -98,7 +98,7 @@ static const struct instance *group_of_instance(const struct instance *i) {
 /* The command's name on this server: rename-command of the group. */
 static struct slice name_on(const struct instance *to, const char *command) {
     if (!(to->flags & INSTANCE_SENTINEL))
-        for (const struct renamed_command *r = group_of_instance(to)->renamed; r; r = r->next)
+        for (const struct renamed_command *r = group_of_instance(to)->options.renamed; r; r = r->next)
             if (strcasecmp(r->from, command) == 0) return slice_of(r->to);
     return slice_of(command);
 }
@@ -138,7 +138,7 @@ static bool send_coordinated(struct half *half, const struct instance *to, const
     sent &= SEND(half, to, "FAILOVER", "TO", request->host, port, "TIMEOUT", timeout);
     return sent & SEND(half, to, "EXEC");
 }
-/* FAILOVER does none of this, SLAVEOF by a Sentinel does. */
+/* The steps after a hand-over, which FAILOVER does not include. */
 static bool send_handed_over(struct half *half, const struct instance *to) {
     bool sent = SEND(half, to, "MULTI");
     sent &= SEND(half, to, "CONFIG", "REWRITE");
@@ -154,7 +154,7 @@ static bool send_ask(struct half *half, const struct instance *to, const struct 
     struct ask_context *context = mem_alloc(sizeof *context);
     context->half = half;
     snprintf(context->group, sizeof context->group, "%s", to->primary->name);
-    /* The old word: every Sentinel knows it. */
+    /* The older name: every Sentinel knows it. */
     const char *words[] = {"SENTINEL", "is-master-down-by-addr", request->host, port, epoch, request->text, NULL};
     if (send_words(half, to, ask_replied, context, words)) return true;
     mem_free(context);
@@ -185,10 +185,9 @@ bool sentinel_links_send(void *context, struct sentinel_link *link, const struct
 static void send_auth(struct half *half, const struct instance *to) {
     const struct instance *group = group_of_instance(to);
     const char *user = NULL, *password = NULL;
-    struct memory_output requirepass;
-    memory_output_init(&requirepass);
+    struct memory_output requirepass = MEMORY_OUTPUT_INIT;
     if (!(to->flags & INSTANCE_SENTINEL)) {
-        user = group->auth_user, password = group->auth_pass;
+        user = group->options.auth_user, password = group->options.auth_pass;
     } else if (*sentinel_options.password) {
         user = *sentinel_options.user ? sentinel_options.user : NULL;
         password = sentinel_options.password;
@@ -247,7 +246,7 @@ static void client_ended(struct resp_client *client, void *owner, const char *re
 static const struct resp_client_events client_events = {
     .opened = client_opened, .push = client_push, .ended = client_ended};
 
-/* An instance that refuses this Sentinel, because its user has changed, is disconnected as long as it does. */
+/* An instance that refuses the commands of this Sentinel, because its user has changed, counts as disconnected. */
 static void subscribed(struct resp_client *client, void *context, const struct resp_value *reply) {
     struct half *half = context;
     struct sentinel_link *link = half->link;

@@ -14,17 +14,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct script {
+struct sentinel_script {
     struct list_link link;
     char *argv[SCRIPT_ARGUMENTS];
     pid_t pid;        /* 0: it does not run */
-    int64_t start_ms; /* began; or begins, if it does not run. 0: at once */
+    int64_t start_ms; /* when it began, or will begin. 0: at once */
     unsigned tries;
 };
 static struct list scripts = LIST_INIT(scripts); /* oldest first */
 static size_t queued, running;
 
-static void script_free(struct script *script) {
+static void script_free(struct sentinel_script *script) {
     list_remove(&scripts, &script->link);
     queued--;
     for (int i = 0; i < SCRIPT_ARGUMENTS; i++) mem_free(script->argv[i]);
@@ -32,12 +32,11 @@ static void script_free(struct script *script) {
 }
 
 void scripts_add(const char *const *argv) {
-    struct script *script = mem_calloc(1, sizeof *script);
+    struct sentinel_script *script = mem_calloc(1, sizeof *script);
     for (int i = 0; i < SCRIPT_ARGUMENTS - 1 && argv[i]; i++) script->argv[i] = mem_strdup(argv[i]);
     list_append(&scripts, &script->link);
     if (++queued <= SCRIPTS_QUEUE) return;
-    list_each(&scripts, link) {
-        struct script *oldest = container_of(link, struct script, link);
+    list_each_entry(&scripts, struct sentinel_script, link, oldest) {
         if (oldest->pid) continue;
         script_free(oldest);
         return;
@@ -68,7 +67,7 @@ static int64_t retry_delay(unsigned tries) {
 }
 
 /* In the child: nothing of the server but the log's descriptor stays open. */
-static _Noreturn void run(struct script *script) {
+static _Noreturn void scripts_run(struct sentinel_script *script) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -79,11 +78,11 @@ static _Noreturn void run(struct script *script) {
     execve(script->argv[0], script->argv, environ);
     _exit(2); /* not to be run again */
 }
-static void start(struct script *script) {
+static void scripts_start(struct sentinel_script *script) {
     script->start_ms = sentinel_now();
     script->tries++;
     pid_t pid = fork();
-    if (pid == 0) run(script);
+    if (pid == 0) scripts_run(script);
     if (pid < 0) {
         event(LOG_LEVEL_WARNING, "-script-error", "%s %d %d", script->argv[0], 99, 0);
         script->start_ms = sentinel_now() + retry_delay(script->tries);
@@ -94,7 +93,7 @@ static void start(struct script *script) {
     event(LOG_LEVEL_DEBUG, "+script-child", "%ld", (long)pid);
 }
 
-static void finished(struct script *script, int state) {
+static void finished(struct sentinel_script *script, int state) {
     int code = WIFEXITED(state) ? WEXITSTATUS(state) : 0, by_signal = WIFSIGNALED(state) ? WTERMSIG(state) : 0;
     event(LOG_LEVEL_DEBUG, "-script-child", "%ld %d %d", (long)script->pid, code, by_signal);
     running--;
@@ -111,7 +110,7 @@ void scripts_tick(void) {
     int64_t now = sentinel_now();
     if (!queued) return;
     for (struct list_link *at = scripts.head.next, *next; at != &scripts.head; at = next) {
-        struct script *script = container_of(at, struct script, link);
+        struct sentinel_script *script = container_of(at, struct sentinel_script, link);
         next = at->next;
         if (!script->pid) continue;
         int state = 0;
@@ -124,16 +123,15 @@ void scripts_tick(void) {
             script->start_ms = now; /* the signal is not sent again at once */
         }
     }
-    list_each(&scripts, link) {
-        struct script *script = container_of(link, struct script, link);
+    list_each_entry(&scripts, struct sentinel_script, link, script) {
         if (running >= SCRIPTS_RUNNING) break;
-        if (!script->pid && script->start_ms <= now) start(script);
+        if (!script->pid && script->start_ms <= now) scripts_start(script);
     }
 }
 
 void scripts_stop(void) {
     while (queued) {
-        struct script *script = container_of(scripts.head.next, struct script, link);
+        struct sentinel_script *script = container_of(scripts.head.next, struct sentinel_script, link);
         if (script->pid) {
             kill(script->pid, SIGKILL);
             waitpid(script->pid, NULL, 0);
@@ -146,8 +144,7 @@ void scripts_stop(void) {
 void scripts_reply(struct reply *reply) {
     int64_t now = sentinel_now();
     reply_array(reply, queued);
-    list_each(&scripts, link) {
-        const struct script *script = container_of(link, struct script, link);
+    list_each_entry(&scripts, const struct sentinel_script, link, script) {
         size_t count = 0;
         int64_t time = script->pid ? now - script->start_ms : script->start_ms > now ? script->start_ms - now : 0;
         reply_map(reply, 5);

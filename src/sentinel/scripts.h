@@ -1,9 +1,9 @@
 /* scripts.h: runs the notification and reconfiguration scripts of Sentinel.
  *
  * At most SCRIPTS_RUNNING of them run at once; a script that ends with status 1 or by a signal is run again after
- * script-retry-delay, which doubles each time, at most SCRIPTS_TRIES times. Another status is an error. One that runs
- * for longer than script-max-runtime is killed, and run again. The queue is limited: if it is full, the oldest script
- * that does not run is dropped. */
+ * script-retry-delay, which doubles each time, at most SCRIPTS_TRIES times. Another status is an error. A script
+ * that runs for longer than script-max-runtime is killed, and run again. The queue is limited: if it is full, the
+ * oldest script that does not run is dropped. */
 #ifndef SENTINEL_SCRIPTS_H
 #define SENTINEL_SCRIPTS_H
 #include <stddef.h>

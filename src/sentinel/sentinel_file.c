@@ -23,13 +23,13 @@ enum { FILE_MODE = 0644 };
 /* --- Reading --- */
 
 /* A line `sentinel ...`, kept until all options are known. */
-struct line {
+struct sentinel_line {
     int number, count;
     char *text;
     struct slice *words;
-    struct line *next;
+    struct sentinel_line *next;
 };
-static struct line *lines, **lines_end = &lines;
+static struct sentinel_line *lines, **lines_end = &lines;
 static bool skipped; /* the file had lines that were left out */
 
 static struct slice copy_of(struct slice text) {
@@ -37,7 +37,7 @@ static struct slice copy_of(struct slice text) {
 }
 static const char *keep_line(int count, const struct slice *words) {
     struct slice text;
-    struct line *line = mem_calloc(1, sizeof *line);
+    struct sentinel_line *line = mem_calloc(1, sizeof *line);
     line->number = config_reading_line(&text);
     line->text = mem_strndup(text.data, text.len);
     line->count = count;
@@ -47,7 +47,7 @@ static const char *keep_line(int count, const struct slice *words) {
     lines_end = &line->next;
     return NULL;
 }
-static void line_free(struct line *line) {
+static void line_free(struct sentinel_line *line) {
     for (int i = 0; i < line->count; i++) mem_free((char *)(uintptr_t)line->words[i].data);
     mem_free(line->words);
     mem_free(line->text);
@@ -59,7 +59,7 @@ static const char *read_flag(struct slice word, bool *flag, const char *reason) 
     *flag = slice_is(word, "yes");
     return NULL;
 }
-static int64_t number_of(struct slice word) { /* 0: none */
+static int64_t sentinel_file_number_of(struct slice word) { /* 0: none */
     int64_t number;
     return parse_int64(word, &number) ? number : 0;
 }
@@ -94,7 +94,7 @@ static const char *read_global(int count, const struct slice *words, bool *taken
         return NULL;
     }
     if (slice_is(word, "announce-port")) {
-        int64_t port = number_of(value);
+        int64_t port = sentinel_file_number_of(value);
         if (port < 0 || port > 65535) return "Invalid port number.";
         sentinel_options.announce_port = (int)port;
         return NULL;
@@ -126,7 +126,7 @@ static const char *read_monitor(int count, const struct slice *words) {
     if (count != 5) return "Unrecognized sentinel configuration statement.";
     int64_t port;
     if (!parse_int64(words[3], &port)) return "Invalid port number.";
-    return sentinel_monitor(this_sentinel, words[1], words[2], port, number_of(words[4]), NULL, 0);
+    return sentinel_monitor(this_sentinel, words[1], words[2], port, sentinel_file_number_of(words[4]), NULL, 0);
 }
 
 static const char *read_script(struct slice path, char **script, const char *reason) {
@@ -140,17 +140,17 @@ static const char *read_script(struct slice path, char **script, const char *rea
     return NULL;
 }
 static const char *read_renamed(struct instance *group, struct slice from, struct slice to) {
-    for (struct renamed_command *r = group->renamed; r; r = r->next)
+    for (struct renamed_command *r = group->options.renamed; r; r = r->next)
         if (slice_is(from, r->from)) return "Same command renamed multiple times with rename-command.";
     struct renamed_command *renamed = mem_calloc(1, sizeof *renamed);
     renamed->from = mem_strndup(from.data, from.len);
     renamed->to = mem_strndup(to.data, to.len);
-    renamed->next = group->renamed;
-    group->renamed = renamed;
+    renamed->next = group->options.renamed;
+    group->options.renamed = renamed;
     return NULL;
 }
-/* Valkey's Sentinel keeps servers whose port became 0, with which nobody can speak, and Sentinels with any text as id.
- * Its file must be readable. */
+/* The file of Valkey's Sentinel must be readable. It keeps servers whose port became 0, which cannot be reached, and
+ * Sentinels with any text as id. */
 static bool is_usable(const struct instance *group, int count, const struct slice *words) {
     int64_t port;
     bool zero = parse_int64(words[3], &port) && port == 0;
@@ -163,7 +163,8 @@ static bool is_usable(const struct instance *group, int count, const struct slic
 }
 static const char *read_replica(struct instance *group, const struct slice *words) {
     bool duplicate;
-    const char *reason = sentinel_add_replica(this_sentinel, group, words[2], number_of(words[3]), &duplicate);
+    const char *reason =
+        sentinel_add_replica(this_sentinel, group, words[2], sentinel_file_number_of(words[3]), &duplicate);
     if (reason || !duplicate) return reason;
     /* A Sentinel of Valkey can write such a file, and then refuses to start with it. */
     log_warning("Replica %.*s:%.*s of '%s' is in the configuration file more than once: the second line is removed",
@@ -199,44 +200,44 @@ static const char *read_of_group(int count, const struct slice *words) {
     struct instance *group = sentinel_find_group(this_sentinel, words[1]);
     if (!group) return "No such master with specified name.";
     struct slice word = words[0], value = words[2];
-    int64_t number = number_of(value);
+    int64_t number = sentinel_file_number_of(value);
     if (slice_is(word, "down-after-milliseconds")) {
         if (number <= 0) return "negative or zero time parameter.";
         sentinel_set_down_after(group, number);
     } else if (slice_is(word, "failover-timeout")) {
         if (number <= 0) return "negative or zero time parameter.";
-        group->failover_timeout_ms = sentinel_limit_ms(number);
+        group->options.failover_timeout_ms = sentinel_limit_ms(number);
     } else if (slice_is(word, "parallel-syncs")) {
-        group->parallel_syncs = number > 0 && number <= INT32_MAX ? (unsigned)number : 0;
+        group->options.parallel_syncs = number > 0 && number <= INT32_MAX ? (unsigned)number : 0;
     } else if (slice_is(word, "notification-script")) {
-        return read_script(value, &group->notification_script,
+        return read_script(value, &group->options.notification_script,
                            "Notification script seems non existing or non executable.");
     } else if (slice_is(word, "client-reconfig-script")) {
-        return read_script(value, &group->reconfig_script,
+        return read_script(value, &group->options.reconfig_script,
                            "Client reconfiguration script seems non existing or non executable.");
     } else if (slice_is(word, "auth-pass")) {
-        sentinel_set_text(&group->auth_pass, value);
+        sentinel_set_text(&group->options.auth_pass, value);
     } else if (slice_is(word, "auth-user")) {
-        sentinel_set_text(&group->auth_user, value);
+        sentinel_set_text(&group->options.auth_user, value);
     } else if (slice_is(word, "config-epoch")) {
         const char *reason = read_epoch(value, &group->config_epoch);
-        /* The epoch of the configuration is also one that this Sentinel has seen. */
+        /* The current epoch is at least the epoch of each configuration. */
         if (!reason && group->config_epoch > this_sentinel->current_epoch)
             this_sentinel->current_epoch = group->config_epoch;
         return reason;
     } else if (slice_is(word, "leader-epoch")) {
-        return read_epoch(value, &group->leader_epoch);
+        return read_epoch(value, &group->vote.epoch);
     } else if (slice_is(word, "known-slave") || slice_is(word, "known-replica")) {
         return is_usable(group, count, words) ? read_replica(group, words) : NULL;
     } else if (slice_is(word, "known-sentinel")) {
         if (count == 4) return NULL; /* of an old version, without an id: hello messages bring it */
         if (!is_usable(group, count, words)) return NULL;
-        return sentinel_add_sentinel(this_sentinel, group, words[2], number_of(words[3]), words[4]);
+        return sentinel_add_sentinel(this_sentinel, group, words[2], sentinel_file_number_of(words[3]), words[4]);
     } else if (slice_is(word, "rename-command")) {
         return read_renamed(group, words[2], words[3]);
     } else {
         if (number < 0) return "negative time parameter.";
-        group->reboot_down_after_ms = sentinel_limit_ms(number);
+        group->options.reboot_down_after_ms = sentinel_limit_ms(number);
     }
     return NULL;
 }
@@ -244,7 +245,7 @@ static const char *read_of_group(int count, const struct slice *words) {
 const char *sentinel_file_read(int *number, char **text) {
     const char *reason = NULL;
     for (int step = 0; step < 3 && !reason; step++)
-        for (struct line *line = lines; line && !reason; line = line->next) {
+        for (struct sentinel_line *line = lines; line && !reason; line = line->next) {
             bool taken = false;
             if (!line->count) continue;
             bool monitor = slice_is(line->words[0], "monitor");
@@ -263,20 +264,20 @@ const char *sentinel_file_read(int *number, char **text) {
             }
         }
     while (lines) {
-        struct line *line = lines;
+        struct sentinel_line *line = lines;
         lines = line->next;
         line_free(line);
     }
     lines_end = &lines;
-    each_group(group) if (group->leader_epoch > this_sentinel->current_epoch) this_sentinel->current_epoch =
-        group->leader_epoch;
+    each_group(group) if (group->vote.epoch > this_sentinel->current_epoch) this_sentinel->current_epoch =
+        group->vote.epoch;
     return reason;
 }
 
 /* --- Rewriting --- */
 
-/* The lines to write, a queue for each directive. A line of the file is replaced by the next one of its directive;
- * what is left is appended. */
+/* The lines to write, in a queue for each directive. Each line of the file is replaced by the next one of its
+ * directive; the remaining lines are appended. */
 struct queue {
     char word[48];
     struct memory_output text; /* lines */
@@ -292,7 +293,7 @@ static struct queue *queue_of(struct slice word) {
     while (*at && !slice_is(word, (*at)->word)) at = &(*at)->next;
     return *at;
 }
-static void put(struct output *out, struct slice word, bool quoted) {
+static void sentinel_file_put(struct output *out, struct slice word, bool quoted) {
     output_write(out, SLICE(" "));
     if (quoted)
         word_write(out, word, true);
@@ -315,11 +316,11 @@ static void add_line(const char *word, bool in_place, const char *const *values)
     }
     struct output *out = &queue->text.out;
     output_write(out, SLICE("sentinel"));
-    put(out, slice_of(word), false);
+    sentinel_file_put(out, slice_of(word), false);
     for (; *values; values++) {
         bool quoted = *values == QUOTED;
         if (quoted) values++;
-        put(out, slice_of(*values), quoted || strpbrk(*values, " \t\"'\\\r\n") || !**values);
+        sentinel_file_put(out, slice_of(*values), quoted || strpbrk(*values, " \t\"'\\\r\n") || !**values);
     }
     output_write(out, SLICE("\n"));
 }
@@ -328,7 +329,7 @@ static void add_line(const char *word, bool in_place, const char *const *values)
 static void add_flag(const char *word, bool value, bool initial) {
     DEFAULT_LINE(word, value == initial, value ? "yes" : "no");
 }
-static const char *text_of(int64_t number) {
+static const char *sentinel_file_text_of(int64_t number) {
     static char texts[4][24];
     static unsigned next;
     char *text = texts[next++ % 4];
@@ -336,7 +337,7 @@ static const char *text_of(int64_t number) {
     return text;
 }
 
-/* A name can be read again only with resolve-hostnames. NULL: it is not on, and the address is not known. */
+/* A host name in the file can be read only with resolve-hostnames. NULL: this is off, and the address is unknown. */
 static const char *host_to_write(const struct sentinel_address *address) {
     if (this_sentinel->settings.resolve_hostnames) return sentinel_announced(this_sentinel, address);
     return *address->ip ? address->ip : NULL;
@@ -345,29 +346,32 @@ static void add_server(const char *word, const char *group, const struct sentine
     const char *host = host_to_write(address);
     if (!host) return; /* it cannot be connected to; INFO or a hello message brings it back */
     if (id)
-        LINE(word, group, host, text_of(address->port), QUOTED, id);
+        LINE(word, group, host, sentinel_file_text_of(address->port), QUOTED, id);
     else
-        LINE(word, group, host, text_of(address->port));
+        LINE(word, group, host, sentinel_file_text_of(address->port));
 }
 static void add_group(const struct instance *group) {
     const struct sentinel_address *primary = sentinel_primary_address(group);
     const struct sentinel_timers *timers = &sentinel_default_timers;
     const char *name = group->name;
     const char *host = host_to_write(primary); /* known: see parameter_is_valid() */
-    LINE("monitor", name, host ? host : primary->host, text_of(primary->port), text_of(group->quorum));
+    LINE("monitor", name, host ? host : primary->host, sentinel_file_text_of(primary->port),
+         sentinel_file_text_of(group->options.quorum));
     if (group->down_after_ms != timers->default_down_after)
-        LINE("down-after-milliseconds", name, text_of(group->down_after_ms));
-    if (group->failover_timeout_ms != timers->default_failover_timeout)
-        LINE("failover-timeout", name, text_of(group->failover_timeout_ms));
-    if (group->parallel_syncs != 1) LINE("parallel-syncs", name, text_of(group->parallel_syncs));
-    if (group->notification_script) LINE("notification-script", name, QUOTED, group->notification_script);
-    if (group->reconfig_script) LINE("client-reconfig-script", name, QUOTED, group->reconfig_script);
-    if (group->auth_pass) LINE("auth-pass", name, QUOTED, group->auth_pass);
-    if (group->auth_user) LINE("auth-user", name, QUOTED, group->auth_user);
-    if (group->reboot_down_after_ms)
-        LINE("primary-reboot-down-after-period", name, text_of(group->reboot_down_after_ms));
-    LINE("config-epoch", name, text_of((int64_t)group->config_epoch));
-    LINE("leader-epoch", name, text_of((int64_t)group->leader_epoch));
+        LINE("down-after-milliseconds", name, sentinel_file_text_of(group->down_after_ms));
+    if (group->options.failover_timeout_ms != timers->default_failover_timeout)
+        LINE("failover-timeout", name, sentinel_file_text_of(group->options.failover_timeout_ms));
+    if (group->options.parallel_syncs != 1)
+        LINE("parallel-syncs", name, sentinel_file_text_of(group->options.parallel_syncs));
+    if (group->options.notification_script)
+        LINE("notification-script", name, QUOTED, group->options.notification_script);
+    if (group->options.reconfig_script) LINE("client-reconfig-script", name, QUOTED, group->options.reconfig_script);
+    if (group->options.auth_pass) LINE("auth-pass", name, QUOTED, group->options.auth_pass);
+    if (group->options.auth_user) LINE("auth-user", name, QUOTED, group->options.auth_user);
+    if (group->options.reboot_down_after_ms)
+        LINE("primary-reboot-down-after-period", name, sentinel_file_text_of(group->options.reboot_down_after_ms));
+    LINE("config-epoch", name, sentinel_file_text_of((int64_t)group->config_epoch));
+    LINE("leader-epoch", name, sentinel_file_text_of((int64_t)group->vote.epoch));
     /* After a promotion the old primary is a replica, and the promoted one is none. */
     each_in(&group->replicas, replica) {
         const struct sentinel_address *address = &replica->address;
@@ -377,7 +381,7 @@ static void add_group(const struct instance *group) {
     each_in(&group->sentinels, other) {
         if (other->address.port) add_server("known-sentinel", name, &other->address, other->run_id);
     }
-    for (const struct renamed_command *r = group->renamed; r; r = r->next)
+    for (const struct renamed_command *r = group->options.renamed; r; r = r->next)
         LINE("rename-command", name, QUOTED, r->from, QUOTED, r->to);
 }
 static void make_queues(void) {
@@ -388,9 +392,9 @@ static void make_queues(void) {
     add_flag("announce-hostnames", settings->announce_hostnames, false);
     add_flag("rdma", sentinel_options.rdma, false);
     each_group(group) add_group(group);
-    LINE("current-epoch", text_of((int64_t)this_sentinel->current_epoch));
+    LINE("current-epoch", sentinel_file_text_of((int64_t)this_sentinel->current_epoch));
     DEFAULT_LINE("announce-ip", !*sentinel_options.announce_ip, QUOTED, sentinel_options.announce_ip);
-    if (sentinel_options.announce_port) LINE("announce-port", text_of(sentinel_options.announce_port));
+    if (sentinel_options.announce_port) LINE("announce-port", sentinel_file_text_of(sentinel_options.announce_port));
     if (*sentinel_options.user) LINE("sentinel-user", QUOTED, sentinel_options.user);
     if (*sentinel_options.password) LINE("sentinel-pass", QUOTED, sentinel_options.password);
     queues_made = true;
@@ -407,7 +411,7 @@ static void write_queue(struct queue *queue, bool all, struct output *out) {
         if (!all) break;
     }
 }
-/* The old word of a directive, and its new one. */
+/* Returns the present name of a directive. */
 static struct slice current_word(struct slice word) {
     if (slice_is(word, "known-slave")) return SLICE("known-replica");
     if (slice_is(word, "master-reboot-down-after-period")) return SLICE("primary-reboot-down-after-period");
@@ -462,14 +466,12 @@ static void written(const struct file_written *done) {
 }
 
 static void submit(bool durable) {
-    struct memory_output old, new;
-    memory_output_init(&old);
-    memory_output_init(&new);
+    struct memory_output old = MEMORY_OUTPUT_INIT, new = MEMORY_OUTPUT_INIT;
     int result = file_read(saved.path, CONFIG_FILE_SIZE_MAX, &old.out);
     if (result == -ENOENT) result = 0;
     if (!result) config_rewrite_content(memory_output_slice(&old), false, &new.out);
     if (memory_output_slice(&new).len > CONFIG_FILE_SIZE_MAX) result = -EFBIG;
-    if (result) { /* what the administrator wrote into it would be lost, or it could not be read again */
+    if (result) { /* a rewrite would lose what the administrator wrote, or could not be read */
         not_written(result);
     } else {
         uint64_t ticket = file_writer_submit(saved.writer, saved.path, memory_output_slice(&new), true);
@@ -486,7 +488,7 @@ void sentinel_file_save(bool durable) {
 }
 int sentinel_file_settle(void) {
     if (!saved.writer) return 0;
-    /* An earlier content may not be written yet: the file is read for the next one. */
+    /* The next rewrite reads the file, so the earlier content must be written first. */
     if (durable_changed || last_error) {
         if (file_writer_last_ticket(saved.writer))
             file_writer_wait(saved.writer, file_writer_last_ticket(saved.writer));

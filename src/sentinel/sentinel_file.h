@@ -5,7 +5,7 @@
  *
  * The file is rewritten whenever the state changes. It keeps comments and other lines, and each directive's place. A
  * thread writes it beside its path, syncs it and renames it (lib/system/file_writer.h), so a crash leaves a whole file.
- * What a peer may learn only when it is on disk waits for sentinel_file_settle(). */
+ * A message that depends on the saved state is sent after sentinel_file_settle(). */
 #ifndef SENTINEL_SENTINEL_FILE_H
 #define SENTINEL_SENTINEL_FILE_H
 #include "server/config/config.h"
@@ -18,8 +18,8 @@ const char *sentinel_file_read(int *number, char **text);
 void sentinel_file_start(void); /* starts the writer; makes the id if there is none, and saves */
 void sentinel_file_stop(void);
 void sentinel_file_save(bool durable); /* soon; durable: before the next settle() returns */
-/* Waits until all durable saves are on disk. Returns 0, or -errno: the file could not be written, and what depends on
- * it must not be said. The next call tries again. */
+/* Waits until all durable saves are on disk. Returns 0, or -errno: the file could not be written, and no message that
+ * depends on it may leave. The next call tries again. */
 int sentinel_file_settle(void);
 int sentinel_file_flush(void); /* saves now and waits; 0 or -errno */
 void sentinel_file_turn(void); /* at the end of a turn: starts to write what has changed */

@@ -3,6 +3,7 @@
 #include "lib/text/glob.h"
 #include "lib/text/number.h"
 #include "sentinel/sentinel_file.h"
+#include "server/command/dispatch.h"
 #include "sentinel/this_sentinel.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,7 +57,7 @@ static enum set_result set_renamed(struct instance *group, struct slice from, st
         *bad = from.len && !is_unfit(from) ? to : from;
         return SET_INVALID;
     }
-    struct renamed_command **at = &group->renamed;
+    struct renamed_command **at = &group->options.renamed;
     while (*at && !slice_is(from, (*at)->from)) at = &(*at)->next;
     if (*at) {
         struct renamed_command *old = *at;
@@ -69,8 +70,8 @@ static enum set_result set_renamed(struct instance *group, struct slice from, st
     struct renamed_command *renamed = mem_calloc(1, sizeof *renamed);
     renamed->from = mem_strndup(from.data, from.len);
     renamed->to = mem_strndup(to.data, to.len);
-    renamed->next = group->renamed;
-    group->renamed = renamed;
+    renamed->next = group->options.renamed;
+    group->options.renamed = renamed;
     return SET_OK;
 }
 
@@ -86,23 +87,23 @@ static enum set_result set_option(struct instance *group, struct slice option, s
         sentinel_set_down_after(group, number);
     } else if (slice_is(option, "failover-timeout")) {
         if (!is_number || number <= 0) return SET_INVALID;
-        group->failover_timeout_ms = sentinel_limit_ms(number);
+        group->options.failover_timeout_ms = sentinel_limit_ms(number);
     } else if (slice_is(option, "parallel-syncs")) {
         if (!is_number || number <= 0 || number > INT32_MAX) return SET_INVALID;
-        group->parallel_syncs = (unsigned)number;
+        group->options.parallel_syncs = (unsigned)number;
     } else if (slice_is(option, "notification-script")) {
-        enum set_result result = set_script(&group->notification_script, value);
+        enum set_result result = set_script(&group->options.notification_script, value);
         if (result) return result;
     } else if (slice_is(option, "client-reconfig-script")) {
-        enum set_result result = set_script(&group->reconfig_script, value);
+        enum set_result result = set_script(&group->options.reconfig_script, value);
         if (result) return result;
     } else if (slice_is(option, "auth-pass")) {
-        set_secret(&group->auth_pass, value);
+        set_secret(&group->options.auth_pass, value);
     } else if (slice_is(option, "auth-user")) {
-        set_secret(&group->auth_user, value);
+        set_secret(&group->options.auth_user, value);
     } else if (slice_is(option, "quorum")) {
         if (!is_number || number <= 0 || number > INT32_MAX) return SET_INVALID;
-        group->quorum = (unsigned)number;
+        group->options.quorum = (unsigned)number;
     } else if (slice_is(option, "rename-command") && has_more) {
         *used = 3;
         enum set_result result = set_renamed(group, value, more, bad);
@@ -110,7 +111,7 @@ static enum set_result set_option(struct instance *group, struct slice option, s
     } else if (slice_is(option, "primary-reboot-down-after-period") ||
                slice_is(option, "master-reboot-down-after-period")) {
         if (!is_number || number < 0) return SET_INVALID;
-        group->reboot_down_after_ms = sentinel_limit_ms(number);
+        group->options.reboot_down_after_ms = sentinel_limit_ms(number);
     } else {
         return SET_UNKNOWN;
     }
@@ -278,7 +279,7 @@ static void config_set(struct call *call) {
         return;
     }
     for (int i = 3; i + 1 < call->argc; i += 2) parameter_set(parameter_of(call->argv[i]), call->argv[i + 1]);
-    /* Other Sentinels and servers must be told the new user, password and address. */
+    /* Connections to other Sentinels and servers must use the new user, password and address. */
     if (seen[SENTINEL_USER] || seen[SENTINEL_PASS]) sentinel_reconnect(this_sentinel, INSTANCE_SENTINEL);
     sentinel_reply_saved(call);
 }

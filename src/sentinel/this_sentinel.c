@@ -32,7 +32,7 @@ void sentinel_set_text(char **text, struct slice value) {
     *text = mem_strndup(value.data, value.len);
 }
 
-/* The monotonic clock: setting the wall clock must not make anybody look down. */
+/* The monotonic clock: a change of the wall clock must not make instances appear down. */
 int64_t sentinel_now(void) {
     return clock_mono_ms();
 }
@@ -86,16 +86,16 @@ static void event(void *context, enum log_level level, const char *type, const c
     LOG(level, "%s %s", type, text);
     if (level == LOG_LEVEL_DEBUG) return;
     pubsub_publish(slice_of(type), slice_of(text), false);
-    if (level == LOG_LEVEL_WARNING && group && group->notification_script)
-        scripts_add((const char *const[]){group->notification_script, type, text, NULL});
+    if (level == LOG_LEVEL_WARNING && group && group->options.notification_script)
+        scripts_add((const char *const[]){group->options.notification_script, type, text, NULL});
 }
 static void reconfig_script(void *context, const struct instance *group, const char *role, const char *state,
                             const struct sentinel_address *from, const struct sentinel_address *to) {
     char from_port[12], to_port[12];
-    if (!group->reconfig_script) return;
+    if (!group->options.reconfig_script) return;
     snprintf(from_port, sizeof from_port, "%d", from->port);
     snprintf(to_port, sizeof to_port, "%d", to->port);
-    scripts_add((const char *const[]){group->reconfig_script, group->name, role, state,
+    scripts_add((const char *const[]){group->options.reconfig_script, group->name, role, state,
                                       sentinel_announced(this_sentinel, from), from_port,
                                       sentinel_announced(this_sentinel, to), to_port, NULL});
 }
@@ -222,23 +222,26 @@ static void configured(void) {
     const char *reason = sentinel_file_read(&number, &line);
     if (reason) config_fatal_line(number, slice_of(line), reason);
 }
-static void start(void) {
+static void this_sentinel_start(void) {
     log_set_role('X');
     sentinel_waits_for_names = false;
     sentinel_file_start();
     each_group(group) sentinel_monitored(this_sentinel, group);
     event_timer_set(server.loop, &timer, 1000000 / (uint64_t)random_hz(), tick);
 }
-static void before_wait(void) {
+static void this_sentinel_before_wait(void) {
     sentinel_file_turn();
 }
-static void stop(void) {
+static void this_sentinel_stop(void) {
     sentinel_file_stop();
     scripts_stop();
 }
 
-static const struct server_part sentinel_part = {
-    .name = "sentinel", .configured = configured, .start = start, .before_wait = before_wait, .stop = stop};
+static const struct server_part sentinel_part = {.name = "sentinel",
+                                                 .configured = configured,
+                                                 .start = this_sentinel_start,
+                                                 .before_wait = this_sentinel_before_wait,
+                                                 .stop = this_sentinel_stop};
 
 const struct feature sentinel_feature = {.name = "sentinel",
                                          .directives = DIRECTIVES(sentinel_directives),

@@ -16,6 +16,7 @@
 #define SENTINEL_THIS_SENTINEL_H
 #include "sentinel/protocol/sentinel.h"
 #include "server/feature.h"
+#include "server/command/command.h"
 
 extern struct sentinel *this_sentinel; /* NULL: this server is no Sentinel, or has not read its configuration */
 #define each_group(at) each_in(&this_sentinel->groups, at)
@@ -34,8 +35,9 @@ extern bool sentinel_waits_for_names; /* for host names to be resolved, instead 
 int64_t sentinel_now(void);           /* ms of the machine's clock */
 /* Is this process a Sentinel, by the name of its program or --sentinel? */
 bool sentinel_mode_wanted(int argc, char **argv);
-int sentinel_arguments(int argc, char **argv); /* removes --sentinel that is no directive; the new count */
-void sentinel_mode_begin(void);                /* before the configuration is read: defaults of a Sentinel */
+/* Removes --sentinel where it is not a directive; returns the new count. */
+int sentinel_arguments(int argc, char **argv);
+void sentinel_mode_begin(void); /* before the configuration is read: defaults of a Sentinel */
 bool sentinel_offers_command(const char *container, const char *name); /* container NULL: a top-level command */
 bool sentinel_offers_section(const char *name);
 extern const struct feature sentinel_feature;
@@ -48,5 +50,6 @@ void sentinel_set_run(struct call *call);
 void sentinel_config_run(struct call *call);
 void sentinel_debug_run(struct call *call);
 void sentinel_no_such_group(struct call *call);
-void sentinel_reply_saved(struct call *call); /* saves; replies OK, or that the change, which stays, is not saved */
+/* Saves; replies OK, or an error that the change, which stays, is not on disk. */
+void sentinel_reply_saved(struct call *call);
 #endif

@@ -23,11 +23,11 @@ static void view_group(struct map *map, const struct instance *i) {
     number(map, "config-epoch", (int64_t)i->config_epoch);
     number(map, "num-slaves", (int64_t)i->replicas.count);
     number(map, "num-other-sentinels", (int64_t)i->sentinels.count);
-    number(map, "quorum", i->quorum);
-    number(map, "failover-timeout", i->failover_timeout_ms);
-    number(map, "parallel-syncs", i->parallel_syncs);
-    if (i->notification_script) text(map, "notification-script", i->notification_script);
-    if (i->reconfig_script) text(map, "client-reconfig-script", i->reconfig_script);
+    number(map, "quorum", i->options.quorum);
+    number(map, "failover-timeout", i->options.failover_timeout_ms);
+    number(map, "parallel-syncs", i->options.parallel_syncs);
+    if (i->options.notification_script) text(map, "notification-script", i->options.notification_script);
+    if (i->options.reconfig_script) text(map, "client-reconfig-script", i->options.reconfig_script);
 }
 static void view_replica(struct map *map, const struct instance *i) {
     const struct server_info *info = &i->reported;
@@ -41,8 +41,8 @@ static void view_replica(struct map *map, const struct instance *i) {
 }
 static void view_sentinel(struct map *map, const struct instance *i, int64_t now) {
     number(map, "last-hello-message", now - i->hello_ms);
-    text(map, "voted-leader", *i->leader ? i->leader : "?");
-    number(map, "voted-leader-epoch", (int64_t)i->leader_epoch);
+    text(map, "voted-leader", *i->vote.leader ? i->vote.leader : "?");
+    number(map, "voted-leader-epoch", (int64_t)i->vote.epoch);
 }
 
 void view_instance(struct reply *reply, const struct instance *i) {
@@ -60,7 +60,7 @@ void view_instance(struct reply *reply, const struct instance *i) {
     text(&map, "flags", flags);
     number(&map, "link-pending-commands", link->pending);
     number(&map, "link-refcount", link->refs);
-    if (i->flags & INSTANCE_FAILOVER_IN_PROGRESS) text(&map, "failover-state", failover_state_name(i->failover));
+    if (i->flags & INSTANCE_FAILOVER_IN_PROGRESS) text(&map, "failover-state", failover_state_name(i->failover.state));
     number(&map, "last-ping-sent", link->unanswered_ms ? now - link->unanswered_ms : 0);
     number(&map, "last-ok-ping-reply", now - link->available_ms);
     number(&map, "last-ping-reply", now - link->pong_ms);
@@ -68,7 +68,7 @@ void view_instance(struct reply *reply, const struct instance *i) {
     if (i->flags & INSTANCE_O_DOWN) number(&map, "o-down-time", now - i->o_down_ms);
     number(&map, "down-after-milliseconds", i->down_after_ms);
     if (!(i->flags & INSTANCE_SENTINEL)) {
-        number(&map, "info-refresh", i->info_ms ? now - i->info_ms : 0);
+        number(&map, "info-refresh", i->info.replied_ms ? now - i->info.replied_ms : 0);
         text(&map, "role-reported", i->reports_primary ? "master" : "slave");
         number(&map, "role-reported-time", now - i->role_ms);
     }
@@ -96,9 +96,9 @@ void view_primary_address(struct reply *reply, const struct instance *group, boo
 
 static void view_info(struct reply *reply, const struct instance *i) {
     reply_array(reply, 2);
-    reply_integer(reply, i->info_ms ? this_sentinel->now_ms - i->info_ms : 0);
-    if (i->info)
-        reply_bulk(reply, slice_make(i->info, i->info_len));
+    reply_integer(reply, i->info.replied_ms ? this_sentinel->now_ms - i->info.replied_ms : 0);
+    if (i->info.text)
+        reply_bulk(reply, slice_make(i->info.text, i->info.len));
     else
         reply_null(reply);
 }

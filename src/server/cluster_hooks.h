@@ -7,6 +7,20 @@
 #include "lib/text/slice.h"
 
 enum { CLUSTER_NODE_ID_LEN = 40, CLUSTER_AUX_MAX = 4 };
+/* What a node is for modules. Texts are valid until the next change of the cluster. */
+struct cluster_node_facts {
+    const char *ip;       /* "": not known */
+    struct slice primary; /* the id; empty: it is none's replica, or its primary is not known */
+    int port;             /* for clients */
+    bool myself, is_primary, pfail, fail, no_failover;
+};
+struct client;
+/* A message of a module: `module` is the number that it has on the bus. */
+struct cluster_module_message {
+    uint64_t module;
+    uint8_t type;
+    struct slice payload;
+};
 struct cluster_hooks {
     size_t (*connections)(void);   /* of the cluster bus, when all nodes are linked: they count against maxclients */
     size_t (*link_memory)(void);   /* bytes of these connections */
@@ -15,7 +29,15 @@ struct cluster_hooks {
     int (*primary_rdma_port)(void); /* of the primary that this node follows, as it announces it; 0: not known */
     /* To the other nodes; this one has `receivers` of it. */
     void (*publish)(struct slice channel, struct slice message, bool shard, size_t receivers);
-    void (*reset_stats)(void); /* CONFIG RESETSTAT */
+    /* Modules. Sends a message to the node, or with an empty id to all. False: no such node, or it is not linked. */
+    bool (*send_module)(struct slice node, const struct cluster_module_message *message);
+    size_t (*nodes)(void); /* their number, this one included */
+    /* Visits the ids of those that have an address and have been met. */
+    void (*each_node)(void (*visit)(void *context, struct slice id), void *context);
+    /* `client`: ports and addresses are those for this one; NULL: for TCP. False: no such node. */
+    bool (*node_facts)(struct slice id, const struct client *client, struct cluster_node_facts *facts);
+    void (*limit)(bool no_failover, bool no_redirection); /* this replica starts none; every slot is served here */
+    void (*reset_stats)(void);                            /* CONFIG RESETSTAT */
     /* The AUX fields of RDB files: writes at most CLUSTER_AUX_MAX fields, whose bytes stay valid, and returns the
      * number. Reads one, of a full copy from the primary or of a file; copy_begins() is called before the first of a
      * copy. */
@@ -39,6 +61,9 @@ struct cluster_hooks {
     void (*write_nodes)(struct output *out); /* CLUSTER NODES */
 };
 extern const struct cluster_hooks *cluster_hooks; /* NULL: not a node of a cluster */
+/* A message of a module has arrived; its bytes are valid during the call, which may be within a command. NULL: modules
+ * get none. */
+extern void (*cluster_module_received)(struct slice sender, const struct cluster_module_message *message);
 
 static inline size_t cluster_connections(void) {
     return __builtin_expect(cluster_hooks != NULL, 0) ? cluster_hooks->connections() : 0;

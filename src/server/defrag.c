@@ -5,6 +5,8 @@
 #include "lib/system/memory.h"
 #include "server/command/dispatch.h"
 #include "server/feature.h"
+#include "server/server.h"
+#include "server/config/config.h"
 #include "server/process/child.h"
 #include "server/stats/latency_monitor.h"
 #include "store/relocate_keys.h"
@@ -20,6 +22,8 @@ enum {
 static bool enabled;
 static int threshold_lower, threshold_upper, cycle_min, cycle_max, cycle_us;
 static int64_t ignore_bytes, max_scan_fields;
+
+void (*defrag_more)(struct relocation *r);
 
 static struct event_timer timer;
 static struct relocate_walk walk;
@@ -92,6 +96,7 @@ static uint64_t fire(struct event_timer *self) {
     } while (more && ended < until);
     latency_event("active-defrag-cycle", ended - now);
     if (!more) {
+        if (defrag_more) defrag_more(&walk.blocks);
         walk_end(ended);
         state.evaluated_us = ended;
         return EVALUATE_US;
@@ -112,14 +117,14 @@ static void switch_on_or_off(void) {
     }
 }
 
-static const char *apply(void) {
+static const char *defrag_apply(void) {
     switch_on_or_off();
     return NULL;
 }
-static void start(void) {
+static void defrag_start(void) {
     switch_on_or_off();
 }
-static const struct server_part defrag_part = {.name = "defrag", .start = start};
+static const struct server_part defrag_part = {.name = "defrag", .start = defrag_start};
 
 struct defrag_stats defrag_stats(void) {
     struct defrag_stats stats = past;
@@ -151,56 +156,56 @@ static const struct config_option defrag_options[] = {{.name = "activedefrag",
                                                        .value = &enabled,
                                                        .initial = "no",
                                                        .check = check_enabled,
-                                                       .apply = apply},
+                                                       .apply = defrag_apply},
                                                       {.name = "active-defrag-ignore-bytes",
                                                        .type = CONFIG_MEMORY,
                                                        .value = &ignore_bytes,
                                                        .initial = "100mb",
                                                        .min = 1,
                                                        .max = INT64_MAX,
-                                                       .apply = apply},
+                                                       .apply = defrag_apply},
                                                       {.name = "active-defrag-threshold-lower",
                                                        .type = CONFIG_INT,
                                                        .value = &threshold_lower,
                                                        .initial = "10",
                                                        .min = 0,
                                                        .max = 1000,
-                                                       .apply = apply},
+                                                       .apply = defrag_apply},
                                                       {.name = "active-defrag-threshold-upper",
                                                        .type = CONFIG_INT,
                                                        .value = &threshold_upper,
                                                        .initial = "100",
                                                        .min = 0,
                                                        .max = 1000,
-                                                       .apply = apply},
+                                                       .apply = defrag_apply},
                                                       {.name = "active-defrag-cycle-min",
                                                        .type = CONFIG_INT,
                                                        .value = &cycle_min,
                                                        .initial = "1",
                                                        .min = 1,
                                                        .max = 99,
-                                                       .apply = apply},
+                                                       .apply = defrag_apply},
                                                       {.name = "active-defrag-cycle-max",
                                                        .type = CONFIG_INT,
                                                        .value = &cycle_max,
                                                        .initial = "25",
                                                        .min = 1,
                                                        .max = 99,
-                                                       .apply = apply},
+                                                       .apply = defrag_apply},
                                                       {.name = "active-defrag-cycle-us",
                                                        .type = CONFIG_INT,
                                                        .value = &cycle_us,
                                                        .initial = "500",
                                                        .min = 0,
                                                        .max = 100000,
-                                                       .apply = apply},
+                                                       .apply = defrag_apply},
                                                       {.name = "active-defrag-max-scan-fields",
                                                        .type = CONFIG_INT64,
                                                        .value = &max_scan_fields,
                                                        .initial = "1000",
                                                        .min = 1,
                                                        .max = INT64_MAX,
-                                                       .apply = apply},
+                                                       .apply = defrag_apply},
                                                       {.name = NULL}};
 
 const struct feature defrag_feature = {

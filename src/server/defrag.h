@@ -13,6 +13,7 @@
  * it. */
 #ifndef SERVER_DEFRAG_H
 #define SERVER_DEFRAG_H
+#include "lib/system/relocate.h"
 #include "server/config/config.h"
 #include "server/server.h"
 
@@ -22,6 +23,8 @@ struct defrag_stats {
     uint64_t total_us, current_us; /* of all walks; of the current one, 0: none */
     int running;                   /* percent of a CPU; 0: there is no walk now */
 };
+/* Relocates memory that no key has, once in each walk. NULL: there is none. */
+extern void (*defrag_more)(struct relocation *r);
 struct defrag_stats defrag_stats(void);
 void defrag_reset_stats(void); /* CONFIG RESETSTAT */
 #endif

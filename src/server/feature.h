@@ -15,11 +15,12 @@
  * are called. */
 #ifndef SERVER_FEATURE_H
 #define SERVER_FEATURE_H
-#include "server/command/command.h"
-#include "server/config/config.h"
-#include "server/debug/debug.h"
-#include "server/server.h"
-#include "server/stats/info.h"
+struct command_spec;     /* command/command.h */
+struct config_directive; /* config/config.h */
+struct config_option;    /* config/config.h */
+struct debug_subcommand; /* debug/debug.h */
+struct info_section;     /* stats/info.h */
+struct server_part;      /* server.h */
 
 /* Each list ends with NULL, each table with an element without a name. */
 struct feature {
@@ -47,21 +48,9 @@ struct feature {
 #define SECTIONS(...)          FEATURE_LIST(struct info_section, __VA_ARGS__)
 #define PARTS(...)             FEATURE_LIST(struct server_part, __VA_ARGS__)
 
-void features_register(const struct feature *const *features); /* a list that ends with NULL; once */
-
-/* A mode of the program that has fewer features: of `settings_only` it accepts the options, without effect. Commands
- * and sections of INFO for which the functions return false are left out. `container` is NULL for a top-level command.
- */
-struct feature_mode {
-    const struct feature *const *features, *const *settings_only; /* lists that end with NULL */
-    bool (*offers_command)(const char *container, const char *name);
-    bool (*offers_section)(const char *name);
-};
-void features_register_mode(const struct feature_mode *mode); /* instead of features_register() */
-
 /* The features of server/ itself. */
-extern const struct feature absent_feature, blocking_feature, clients_feature, command_feature, commandlog_feature,
-    config_feature, debug_feature, defrag_feature, info_feature, io_threads_feature, latency_feature, lolwut_feature,
-    maxmemory_feature, memory_feature, monitor_feature, process_feature, rdma_feature, role_feature, server_feature,
-    stats_feature, tls_feature, transactions_feature;
+extern const struct feature blocking_feature, clients_feature, command_feature, commandlog_feature, config_feature,
+    debug_feature, defrag_feature, info_feature, io_threads_feature, latency_feature, lolwut_feature, maxmemory_feature,
+    memory_feature, monitor_feature, process_feature, rdma_feature, role_feature, server_feature, stats_feature,
+    tls_feature, transactions_feature;
 #endif

@@ -4,6 +4,7 @@
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "server/command/command.h"
+#include "server/command/spec.h"
 #include "server/config/settings.h"
 #include "server/feature.h"
 #include "server/server.h"
@@ -50,10 +51,7 @@ static void run_lolwut(struct call *call) {
     int64_t width = 66, height = 16, version;
     int at = 1;
     if (call->argc >= 3 && slice_is(call->argv[1], "version")) {
-        if (!parse_int64(call->argv[2], &version)) {
-            reply_not_integer(call->reply);
-            return;
-        }
+        if (!argument_integer(call, 2, &version)) return;
         at = 3;
     }
     if ((call->argc > at && !parse_int64(call->argv[at], &width)) ||
@@ -63,8 +61,7 @@ static void run_lolwut(struct call *call) {
     }
     width = width < 1 ? 1 : width > WIDTH_MAX ? WIDTH_MAX : width;
     height = height < 1 ? 1 : height > HEIGHT_MAX ? HEIGHT_MAX : height;
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     paint(&text.out, (int)width, (int)height);
     output_write(&text.out, slice_of(server_settings.redis_names ? "\nRedis ver. " SERVER_REDIS_VERSION "\n"
                                                                  : "\nValkey ver. " SERVER_VERSION "\n"));
@@ -72,14 +69,8 @@ static void run_lolwut(struct call *call) {
     memory_output_free(&text);
 }
 static const struct command_spec lolwut_commands[] = {
-    {.name = "lolwut",
-     .run = run_lolwut,
-     .arity = -1,
-     .flags = CMD_READONLY | CMD_FAST,
-     .group = GROUP_SERVER,
-     .since = "5.0.0",
-     .summary = "Prints generative art and the version of the server.",
-     .syntax = "[VERSION version:integer]"},
+    {COMMAND("lolwut", run_lolwut, -1, CMD_READONLY | CMD_FAST, .group = GROUP_SERVER, "5.0.0"),
+     .summary = "Prints generative art and the version of the server.", .syntax = "[VERSION version:integer]"},
     {.name = NULL}};
 
 const struct feature lolwut_feature = {.name = "lolwut", .commands = COMMANDS(lolwut_commands)};

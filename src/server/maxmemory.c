@@ -9,12 +9,15 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
-#include "net/socket.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/feature.h"
+#include "server/server.h"
+#include "server/config/config.h"
+#include "server/command/command.h"
 #include "server/role.h"
+#include "server/uncounted_memory.h"
 #include "server/stats/latency_monitor.h"
 #include "store/evict.h"
 #include <math.h>
@@ -24,24 +27,13 @@ enum { TENACITY_DEFAULT = 10, TENACITY_MAX = 100, US_PER_TENACITY = 50, TIMER_US
 
 static int samples, tenacity;
 static struct event_timer timer;
-static struct list uncounted = LIST_INIT(uncounted);
 static bool out_of_memory;
 static uint64_t exceeded_since_us, exceeded_total_us;
-
-void eviction_leave_out(struct uncounted_memory *memory) {
-    list_append(&uncounted, &memory->link);
-}
-
-size_t eviction_not_counted(void) {
-    size_t bytes = socket_idle_memory();
-    list_each(&uncounted, link) bytes += container_of(link, struct uncounted_memory, link)->bytes();
-    return bytes;
-}
 
 static size_t excess(void *context) {
     size_t limit = (size_t)server_settings.maxmemory, used = mem_used();
     if (!limit || used <= limit) return 0;
-    size_t left_out = uncounted.len ? eviction_not_counted() : 0;
+    size_t left_out = uncounted_memory_exists() ? uncounted_memory() : 0;
     return used - left_out > limit && used > left_out ? used - left_out - limit : 0;
 }
 
@@ -72,7 +64,7 @@ void eviction_reset_stats(void) {
 static bool table_may_grow(size_t bytes) {
     size_t limit = (size_t)server_settings.maxmemory, used = mem_used();
     if (!limit) return true;
-    size_t left_out = uncounted.len ? eviction_not_counted() : 0;
+    size_t left_out = uncounted_memory_exists() ? uncounted_memory() : 0;
     return (used > left_out ? used - left_out : 0) + bytes <= limit;
 }
 
@@ -100,14 +92,15 @@ static bool evict(bool *more) {
     }
     exceeded_note(true);
     uint64_t limit_us = time_limit_us();
-    if (background_pending(BACKGROUND_LAZY_FREE) && lazy_free_helps(limit_us)) {
-        *more = excess(NULL) != 0;
-        if (!*more) exceeded_note(false);
+    bool helps = background_pending(BACKGROUND_LAZY_FREE) && lazy_free_helps(limit_us);
+    if (helps && !excess(NULL)) {
+        exceeded_note(false);
         return true;
     }
     int policy = server_settings.maxmemory_policy;
     if (policy == POLICY_NOEVICTION || server_deletion_paused_for(DELETION_PAUSE_PAUSE | DELETION_PAUSE_IMPORT))
         return false;
+    if (helps) return *more = true;
     struct eviction eviction = {.kind = kinds[policy & ~POLICY_ALLKEYS],
                                 .volatile_only = !(policy & POLICY_ALLKEYS),
                                 .samples = samples,
@@ -178,7 +171,7 @@ static const char *apply_maxmemory(void) {
     return NULL;
 }
 
-static void start(void) {
+static void maxmemory_start(void) {
     store_settings.table_may_grow = table_may_grow;
     if (!server_settings.maxmemory) return;
     dispatch_add_filter(&memory_filter);
@@ -189,22 +182,13 @@ static void start(void) {
                     (unsigned long long)server_settings.maxmemory);
 }
 
-static const struct server_part eviction_part = {.name = "eviction", .start = start};
+static const struct server_part eviction_part = {.name = "eviction", .start = maxmemory_start};
 
 static const struct config_option eviction_options[] = {
-    {.name = "maxmemory",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_UNSIGNED,
-     .value = &server_settings.maxmemory,
-     .initial = "0",
+    {OPTION("maxmemory", CONFIG_MEMORY, &server_settings.maxmemory, "0"), .flags = CONFIG_UNSIGNED,
      .apply = apply_maxmemory},
-    {.name = "maxmemory-samples", .type = CONFIG_INT, .value = &samples, .initial = "5", .min = 1, .max = 64},
-    {.name = "maxmemory-eviction-tenacity",
-     .type = CONFIG_INT,
-     .value = &tenacity,
-     .initial = "10",
-     .min = 0,
-     .max = TENACITY_MAX},
+    {OPTION("maxmemory-samples", CONFIG_INT, &samples, "5"), .min = 1, .max = 64},
+    {OPTION("maxmemory-eviction-tenacity", CONFIG_INT, &tenacity, "10"), .min = 0, .max = TENACITY_MAX},
     {.name = NULL},
 };
 

@@ -5,14 +5,6 @@
 #include "server/server.h"
 #include <stddef.h>
 #include <stdint.h>
-/* Memory that does not count against maxmemory (buffers of replicas and of the AOF): the sum over all registered
- * functions. */
-struct uncounted_memory {
-    struct list_link link;
-    size_t (*bytes)(void);
-};
-void eviction_leave_out(struct uncounted_memory *memory);
-size_t eviction_not_counted(void);
 /* True: when the last command was dispatched, memory was above the limit and nothing could be evicted. All commands of
  * a script get this answer. */
 bool eviction_out_of_memory(void);

@@ -53,6 +53,6 @@
 /* Runs one turn of the server's loop. It sends all output that may be sent, before and after the wait. Waits at most
  * `timeout_us` microseconds, -1: without limit. */
 void nested_turn(int64_t timeout_us);
-/* For server.c: the work before the loop waits while a call runs. */
+/* For lifecycle.c: the work before the loop waits while a call runs. */
 void nested_turn_before_wait(void);
 #endif

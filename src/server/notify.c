@@ -25,8 +25,7 @@ void notify_set_classes(struct notify_listener *listener, uint32_t classes) {
 }
 
 void notify_dispatch(struct db *db, enum notify_class class, const char *event, struct slice key) {
-    list_each(&listeners, link) {
-        struct notify_listener *listener = container_of(link, struct notify_listener, link);
+    list_each_entry(&listeners, struct notify_listener, link, listener) {
         if (listener->classes & class) listener->event(listener, db, class, event, key);
     }
 }

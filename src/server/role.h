@@ -11,9 +11,7 @@
 #ifndef SERVER_ROLE_H
 #define SERVER_ROLE_H
 #include "lib/structures/linked_list.h"
-#include "server/command/command.h"
-#include "server/config/config.h"
-#include "server/debug/debug.h"
+#include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -86,6 +84,14 @@ bool role_is_stale(void);          /* a replica that refuses commands on its dat
 bool role_is_read_only(void);      /* the option replica-read-only */
 bool role_ignores_maxmemory(void); /* a replica whose primary evicts for both */
 
+struct role_settings { /* the options replica-read-only, replica-serve-stale-data, replica-ignore-maxmemory */
+    bool read_only, serve_stale, ignore_maxmemory;
+};
+extern struct role_settings role_settings;
+/* Makes what depends on the role follow it: called first after each change of the role or of the link. role_commands.c
+ * installs it at start. */
+extern void (*role_enforce)(void);
+
 /* Called after the role changes, or the primary of a replica. */
 struct role_listener {
     struct list_link link;
@@ -93,7 +99,4 @@ struct role_listener {
 };
 void role_listen(struct role_listener *listener);
 
-void role_start(void); /* at start, after the configuration is read: from here on the log shows the role */
-struct output;
-void role_write_info(struct output *out); /* the first lines of INFO replication, up to the list of replicas */
 #endif

@@ -2,6 +2,7 @@
  * (src/script). That layer installs these hooks; without them there are no scripts. Main thread only. */
 #ifndef SERVER_SCRIPT_HOOKS_H
 #define SERVER_SCRIPT_HOOKS_H
+#include "lib/text/output.h"
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,9 +21,11 @@ struct script_usage {
 struct script_hooks {
     void (*usage)(struct script_usage *usage);
     void (*reset_stats)(void);
+    void (*write_engines)(struct output *out); /* the section Scripting Engines of INFO */
     /* Whether the script that a call of EVAL, EVALSHA, FCALL or their read-only forms names declares flags. If so, they
      * replace CMD_WRITE, CMD_DENYOOM and CMD_STALE in `*flags`. An unknown script declares nothing. */
     bool (*declared)(const char *command, struct slice script, uint32_t *flags);
+    const char *(*context)(void); /* of the running script, for ACL LOG; NULL: none runs */
     /* A script runs that may use keys of several slots. */
     bool (*any_slot)(void);
     /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */

@@ -23,9 +23,10 @@ struct server {
     bool loading;         /* a data set is being loaded; clients cannot use the data */
     bool async_loading;   /* a data set is being loaded into other databases; clients use the old data. Code that
                              asks whether a data set is being loaded at all calls server_is_loading() */
+    bool is_child;        /* a child process: its changes are not those of the server */
     bool cron_paused;     /* DEBUG PAUSE-CRON */
-    int hz;
-    uint64_t dirty; /* changes since the last save */
+    int hz;               /* in force; the option may have a value out of range */
+    uint64_t dirty;       /* changes since the last save */
 };
 extern struct server server;
 /* How the loop spends its time, for INFO debug. */
@@ -48,9 +49,6 @@ enum shutdown_flag {
     SHUTDOWN_FAILOVER = 32, /* for cluster nodes; no effect on other servers */
     SHUTDOWN_INSISTED = 64  /* by a signal, after the server has refused an earlier one */
 };
-struct client;
-void server_shutdown_for(struct client *client, int flags); /* SHUTDOWN: replies only on failure */
-bool server_shutdown_abort(void);                           /* SHUTDOWN ABORT; false: none is in progress */
 
 /* Hooks of other modules into the server's life cycle, registered by features (server/feature.h). Any may be NULL. */
 struct server_part {
@@ -70,8 +68,11 @@ void server_add_part(const struct server_part *part);
 const struct server_part *const *server_parts(void); /* ends with NULL */
 #define each_part(part)                                                                                                \
     for (const struct server_part *const *part##_at = server_parts(), *part; (part = *part##_at); part##_at++)
-void server_flushed_all(void);  /* calls the hook of each part */
-int server_configured_hz(void); /* the value of the option; server.hz is the value in force */
+#define parts_call(hook)                                                                                               \
+    each_part(part) {                                                                                                  \
+        if (part->hook) part->hook();                                                                                  \
+    }
+void server_flushed_all(void); /* calls the hook of each part */
 
 /* Reasons for which the server itself neither expires nor evicts keys: expired keys look missing but stay in memory.
  */
@@ -80,11 +81,9 @@ void server_pause_deletion(enum deletion_pause reason, bool on);
 bool server_deletion_paused(void);
 bool server_deletion_paused_for(int reasons); /* true if any of them holds */
 
-/* Start-up, in this order. main() calls server_start() after everything is registered and the configuration is read. */
-void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */
-void server_configured(void);             /* the configuration has been read */
-void server_start(void);                  /* loop, keyspace, parts, cron: the loop may run from here on */
-void server_run(void);                    /* until the server stops; does not return */
+/* Start-up: see lifecycle.h. */
+void server_configured(void); /* the configuration has been read */
+void server_run(void);        /* until the server stops; does not return */
 /* Runs a task after this turn of the loop has ended. The task may turn the loop itself, and these turns run all hooks
  * and deferred work. For loading a data set that arrives on a connection. One task at a time. */
 void server_run_outside(void (*task)(void));

@@ -4,6 +4,7 @@
 #include "server/command/propagate.h"
 #include "server/notify.h"
 #include "server/role.h"
+#include "server/server_events.h"
 
 static struct list listeners = LIST_INIT(listeners);
 
@@ -21,7 +22,7 @@ bool store_events_changed_wanted(void) {
     return false;
 }
 
-static void changed(struct db *db, struct slice key) {
+static void store_changed(struct db *db, struct slice key) {
     listeners_call(&listeners, struct store_listener, hooks.changed, db, key);
 }
 
@@ -41,6 +42,7 @@ static void key_deleted(struct db *db, struct slice key, bool lazy, enum notify_
 }
 
 static void expired(struct db *db, struct slice key) {
+    server_event(EVENT_KEY, 1, &(struct key_event){db, key});
     key_deleted(db, key, store_settings.lazy_expire, NOTIFY_EXPIRED, "expired");
     listeners_call(&listeners, struct store_listener, hooks.expired, db, key);
 }
@@ -68,6 +70,7 @@ static void fields_expired(struct db *db, struct slice key, const struct slice *
 }
 
 static void evicted(struct db *db, struct slice key) {
+    server_event(EVENT_KEY, 2, &(struct key_event){db, key});
     key_deleted(db, key, store_settings.lazy_eviction, NOTIFY_EVICTED, "evicted");
     role_note_local_change();
     listeners_call(&listeners, struct store_listener, hooks.evicted, db, key);
@@ -83,7 +86,7 @@ static void swapped(struct db *a, struct db *b) {
     listeners_call(&listeners, struct store_listener, hooks.swapped, a, b);
 }
 
-const struct store_hooks store_events = {.changed = changed,
+const struct store_hooks store_events = {.changed = store_changed,
                                          .expired = expired,
                                          .fields_expired = fields_expired,
                                          .evicted = evicted,

@@ -14,11 +14,11 @@ struct entry *entry_new_value(struct slice key, int64_t expire_at, enum value_ty
 }
 
 void entry_discard(struct entry *e) {
-    entry_dispose(e, false);
+    entry_dispose(e, -1, false);
 }
 
 void db_add_entry(struct db *db, struct entry *e) {
-    struct key_position position;
+    struct table_position position;
     void **ref = db_find_ref(db, entry_key_inline(e), &position);
     must(!ref);
     db_link(db, &position, e);
@@ -30,6 +30,7 @@ void bulk_init(struct bulk *bulk, bool replace) {
 }
 
 static bool insert(struct bulk *bulk, struct bulk_item *item) {
+    before_key_changes(item->db, entry_key_inline(item->entry));
     void **ref = key_tables_find_at(&item->db->keys, entry_key_inline(item->entry), &item->position);
     if (__builtin_expect(ref != NULL, 0)) {
         if (!bulk->replace) {
@@ -38,7 +39,7 @@ static bool insert(struct bulk *bulk, struct bulk_item *item) {
         }
         struct entry *old = *ref;
         db_unlink(item->db, old);
-        entry_dispose(old, false);
+        entry_dispose(old, item->db->id, false);
     }
     key_tables_add_at(&item->db->keys, &item->position, item->entry);
     if (entry_expires(item->entry)) key_tables_add_at(&item->db->expires, &item->position, item->entry);

@@ -31,7 +31,7 @@ struct bulk {
     struct bulk_item {
         struct db *db;
         struct entry *entry;
-        struct key_position position;
+        struct table_position position;
     } items[BULK_KEPT];
 };
 void bulk_init(struct bulk *bulk, bool replace);

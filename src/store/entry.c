@@ -4,6 +4,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "lib/text/number.h"
+#include "store/extension.h"
 #include "store/keyspace_layout.h"
 #include <stdatomic.h>
 
@@ -17,7 +18,7 @@ void value_ops_register(enum value_type type, const struct value_ops *ops) {
 }
 
 const char *value_type_name(enum value_type type) {
-    static const char *const names[VALUE_TYPES] = {"string", "list", "set", "zset", "hash", "stream"};
+    static const char *const names[VALUE_TYPES] = {"string", "list", "set", "zset", "hash", "stream", "extension"};
     return names[type];
 }
 const char *value_encoding_name(enum value_encoding encoding) {
@@ -32,6 +33,7 @@ const char *value_encoding_name(enum value_encoding encoding) {
         [ENCODING_SKIPLIST] = "skiplist",
         [ENCODING_STREAM] = "stream",
         [ENCODING_EXPIRING_HASHTABLE] = "hashtable",
+        [ENCODING_EXTENSION] = "raw",
     };
     return names[encoding];
 }
@@ -140,15 +142,31 @@ static bool has_pointer(const struct entry *e) {
     return !(e->flags & ENTRY_EMBEDDED) && e->encoding != ENCODING_INT;
 }
 
-void entry_free_value(struct entry *e, bool lazy) {
+static struct extension_place place_of(const struct entry *e, int db) {
+    return (struct extension_place){db, entry_key_inline(e)};
+}
+
+static bool frees_in_background(const struct entry *e, int db) {
+    const struct value_ops *ops = value_ops[e->type];
+    if (e->type == TYPE_EXTENSION) {
+        const struct extension_value *structure = entry_pointer(e);
+        const struct extension_methods *methods = structure->type->methods;
+        struct extension_place place = place_of(e, db);
+        size_t effort = methods->free_effort ? methods->free_effort(structure->type, &place, structure->value) : 1;
+        return effort == 0 || effort > LAZY_FREE_EFFORT;
+    }
+    return ops && ops->free_effort && ops->free_effort(entry_pointer(e), e->encoding) > LAZY_FREE_EFFORT;
+}
+
+void entry_free_value(struct entry *e, int db, bool lazy) {
     if (!has_pointer(e)) return;
     struct value_free freed = {entry_pointer(e), e->type, e->encoding};
-    const struct value_ops *ops = value_ops[e->type];
+    lazy = lazy && frees_in_background(e, db);
     /* Set it to the number 0: the entry must not refer to a value until it has its new shape and value. */
     e->type = TYPE_STRING;
     e->encoding = ENCODING_INT;
     *(int64_t *)entry_value_word(e) = 0;
-    if (lazy && ops && ops->free_effort && ops->free_effort(freed.value, freed.encoding) > LAZY_FREE_EFFORT) {
+    if (lazy) {
         struct value_free *job = mem_alloc(sizeof(*job));
         *job = freed;
         atomic_fetch_add_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
@@ -158,19 +176,34 @@ void entry_free_value(struct entry *e, bool lazy) {
     }
 }
 
-void entry_dispose(struct entry *e, bool lazy) {
-    entry_free_value(e, lazy);
+void entry_dispose(struct entry *e, int db, bool lazy) {
+    entry_free_value(e, db, lazy);
     mem_free(e);
 }
 void entry_free(void *entry) {
-    entry_dispose(entry, false);
+    entry_dispose(entry, -1, false);
 }
 
-void *value_copy(const struct entry *e) {
+void *value_copy(const struct entry *e, int from_db, int to_db, struct slice to) {
+    if (e->type == TYPE_EXTENSION) {
+        const struct extension_value *structure = entry_pointer(e);
+        const struct extension_methods *methods = structure->type->methods;
+        struct extension_place from = place_of(e, from_db), target = {to_db, to};
+        void *copy = methods->copy ? methods->copy(structure->type, &from, &target, structure->value) : NULL;
+        return copy ? extension_value_new(structure->type, copy) : NULL;
+    }
     return value_ops[e->type]->copy(entry_pointer(e), e->encoding);
 }
 
-uint64_t value_relocate(struct entry *e, uint64_t cursor, struct relocation *r) {
+static uint64_t extension_relocate(const struct entry *e, int db, struct extension_value **structure, uint64_t cursor,
+                                   struct relocation *r) {
+    const struct extension_type *type = (*structure)->type;
+    struct extension_place place = place_of(e, db);
+    relocate_block(r, (void **)structure);
+    return type->methods->relocate ? type->methods->relocate(type, &place, &(*structure)->value, cursor, r) : 0;
+}
+
+uint64_t value_relocate(struct entry *e, int db, uint64_t cursor, struct relocation *r) {
     if (!has_pointer(e)) return 0;
     void *value = entry_pointer(e);
     if (e->type == TYPE_STRING) {
@@ -178,6 +211,10 @@ uint64_t value_relocate(struct entry *e, uint64_t cursor, struct relocation *r) 
         blob_relocate(r, &blob);
         value = blob;
         cursor = 0;
+    } else if (e->type == TYPE_EXTENSION) {
+        struct extension_value *structure = value;
+        cursor = extension_relocate(e, db, &structure, cursor, r);
+        value = structure;
     } else {
         if (!value_ops[e->type]->relocate) return 0;
         cursor = value_ops[e->type]->relocate(&value, e->encoding, cursor, r);
@@ -196,6 +233,9 @@ enum value_type entry_type(const struct entry *e) {
 }
 enum value_encoding entry_encoding(const struct entry *e) {
     return e->encoding;
+}
+const char *entry_type_name(const struct entry *e) {
+    return e->type == TYPE_EXTENSION ? extension_of(e)->type->name : value_type_name(e->type);
 }
 int64_t entry_expire_at(const struct entry *e) {
     return entry_expires(e) ? *entry_expiry_word(e) : -1;
@@ -244,11 +284,18 @@ size_t entry_header_size(void) {
     return sizeof(struct entry);
 }
 
-size_t entry_memory(const struct entry *e, size_t samples) {
+size_t entry_memory(const struct entry *e, int db, size_t samples) {
     size_t bytes = mem_size(e) + sizeof(void *); /* and its slot in the table */
-    if (entry_has_blob(e))
+    if (entry_has_blob(e)) {
         bytes += blob_memory(entry_pointer(e));
-    else if (has_pointer(e) && value_ops[e->type] && value_ops[e->type]->memory)
+    } else if (e->type == TYPE_EXTENSION) {
+        const struct extension_value *structure = entry_pointer(e);
+        const struct extension_methods *methods = structure->type->methods;
+        struct extension_place place = place_of(e, db);
+        bytes += mem_size(structure);
+        if (methods->memory) bytes += methods->memory(structure->type, &place, structure->value, samples);
+    } else if (has_pointer(e) && value_ops[e->type] && value_ops[e->type]->memory) {
         bytes += value_ops[e->type]->memory(entry_pointer(e), e->encoding, samples);
+    }
     return bytes;
 }

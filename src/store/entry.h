@@ -19,7 +19,16 @@
 #include "lib/text/slice.h"
 #include <stdint.h>
 
-enum value_type { TYPE_STRING, TYPE_LIST, TYPE_SET, TYPE_ZSET, TYPE_HASH, TYPE_STREAM, VALUE_TYPES };
+enum value_type {
+    TYPE_STRING,
+    TYPE_LIST,
+    TYPE_SET,
+    TYPE_ZSET,
+    TYPE_HASH,
+    TYPE_STREAM,
+    TYPE_EXTENSION, /* registered at run time: extension.h */
+    VALUE_TYPES
+};
 enum value_encoding {
     ENCODING_RAW,
     ENCODING_INT,
@@ -30,20 +39,24 @@ enum value_encoding {
     ENCODING_HASHTABLE,
     ENCODING_SKIPLIST,
     ENCODING_STREAM,
-    ENCODING_EXPIRING_HASHTABLE /* a hash with field expiration */
+    /* From here on the store has work when a value leaves its key (db_value_leaves()). */
+    ENCODING_EXPIRING_HASHTABLE, /* a hash with field expiration */
+    ENCODING_EXTENSION
 };
-const char *value_type_name(enum value_type type);             /* "string", "list", … */
+const char *value_type_name(enum value_type type);             /* "string", "list", …, "extension" */
 const char *value_encoding_name(enum value_encoding encoding); /* "int", "embstr", "listpack", … */
 
 struct entry; /* members are private to store/ */
 struct slice entry_key(const struct entry *entry);
 enum value_type entry_type(const struct entry *entry);
-enum value_encoding entry_encoding(const struct entry *entry);  /* as reported by OBJECT ENCODING */
-int64_t entry_expire_at(const struct entry *entry);             /* ms since the epoch, -1: never */
-void *entry_value(const struct entry *entry);                   /* the structure of a type other than string */
-void entry_prefetch_value(const struct entry *entry);           /* prefetches the memory that the entry points to */
-size_t entry_header_size(void);                                 /* bytes of an entry without its key and value */
-size_t entry_memory(const struct entry *entry, size_t samples); /* as reported by MEMORY USAGE */
+const char *entry_type_name(const struct entry *entry);        /* as reported by TYPE */
+enum value_encoding entry_encoding(const struct entry *entry); /* as reported by OBJECT ENCODING */
+int64_t entry_expire_at(const struct entry *entry);            /* ms since the epoch, -1: never */
+void *entry_value(const struct entry *entry);                  /* the structure of a type other than string */
+void entry_prefetch_value(const struct entry *entry);          /* prefetches the memory that the entry points to */
+size_t entry_header_size(void);                                /* bytes of an entry without its key and value */
+/* As reported by MEMORY USAGE. `db`: the number of its database. */
+size_t entry_memory(const struct entry *entry, int db, size_t samples);
 /* The access field (24 bits): LRU clock or LFU counter, depending on maxmemory-policy. */
 uint32_t entry_idle_seconds(const struct entry *entry);
 uint8_t entry_frequency(const struct entry *entry); /* with decay applied */

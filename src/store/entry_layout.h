@@ -89,14 +89,16 @@ static inline struct entry_shape entry_shape_of(const struct entry *e) {
     return (struct entry_shape){e->flags & ENTRY_EXPIRES, e->flags & ENTRY_EMBEDDED, e->value_len};
 }
 
-/* Frees the value only, in the background if it is large and `lazy`. The value word is invalid afterwards. */
-void entry_free_value(struct entry *entry, bool lazy);
+/* Frees the value only, in the background if it is large and `lazy`. `db`: the number of its database; -1: none. The
+ * value word is invalid afterwards. */
+void entry_free_value(struct entry *entry, int db, bool lazy);
 void entry_free(void *entry); /* frees entry and value in the calling thread; any thread */
 /* Frees entry and value; the value possibly in the background. */
-void entry_dispose(struct entry *entry, bool lazy);
-void *value_copy(const struct entry *entry); /* types other than string only */
+void entry_dispose(struct entry *entry, int db, bool lazy);
+/* For types other than string. NULL: a value of an extension that cannot be copied. */
+void *value_copy(const struct entry *entry, int from_db, int to_db, struct slice to);
 /* As `relocate` of struct value_ops, for any entry. */
-uint64_t value_relocate(struct entry *entry, uint64_t cursor, struct relocation *r);
+uint64_t value_relocate(struct entry *entry, int db, uint64_t cursor, struct relocation *r);
 
 /* The access field. */
 uint32_t access_new(void);

@@ -157,7 +157,7 @@ static size_t evict(struct db *db, struct entry *e) {
     size_t unlinked = mem_used();
     hook_changed(db, e);
     size_t notified = mem_used();
-    entry_dispose(e, store_settings.lazy_eviction);
+    entry_dispose(e, db->id, store_settings.lazy_eviction);
     return decrease(before, unlinked) + decrease(notified, mem_used());
 }
 

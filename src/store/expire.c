@@ -28,16 +28,16 @@ void db_expire_entry(struct db *db, struct entry *e) {
     db->keyspace->hooks.expired(db, entry_key_inline(e));
     db_unlink(db, e);
     hook_changed(db, e);
-    entry_dispose(e, store_settings.lazy_expire);
+    entry_dispose(e, db->id, store_settings.lazy_expire);
 }
 
-struct batch {
+struct expire_batch {
     struct entry *expired[BATCH];
     size_t expired_count, sampled, alive;
     int64_t ttl_sum, now;
 };
 static void batch_see(void *context, void *entry) {
-    struct batch *batch = context;
+    struct expire_batch *batch = context;
     struct entry *e = entry;
     int64_t left = *entry_expiry_word(e) - batch->now;
     batch->sampled++;
@@ -64,7 +64,7 @@ static bool cycle_is_over(struct cycle *cycle) {
 /* One round: about keys_per_round keys, and at most 20 times as many empty buckets. True: another round is
  * worthwhile. */
 static bool cycle_round(struct db *db, struct cycle *cycle) {
-    struct batch batch = {.now = clock_data_ms()};
+    struct expire_batch batch = {.now = clock_data_ms()};
     size_t sampled = 0, expired = 0;
     for (size_t steps = cycle->keys_per_round * 20; steps && sampled < cycle->keys_per_round; steps--) {
         batch.sampled = batch.expired_count = 0;

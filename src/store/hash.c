@@ -212,8 +212,8 @@ static inline bool table_put(struct db *db, struct entry *e, struct slice field,
     return false;
 }
 
-static inline bool put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob,
-                       int64_t expire_at) {
+static inline bool hash_type_put(struct db *db, struct entry *e, struct slice field, struct slice value,
+                                 struct blob *blob, int64_t expire_at) {
     if (packed(e)) {
         if (expire_at < 0 && packed_allowed(entry_value(e), field, value)) {
             if (blob) blob_release(blob);
@@ -224,11 +224,11 @@ static inline bool put(struct db *db, struct entry *e, struct slice field, struc
     return table_put(db, e, field, value, blob, expire_at);
 }
 bool hash_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob) {
-    return put(db, e, field, value, blob, HASH_NEVER);
+    return hash_type_put(db, e, field, value, blob, HASH_NEVER);
 }
 bool hash_put_until(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob,
                     int64_t expire_at) {
-    return put(db, e, field, value, blob, expire_at);
+    return hash_type_put(db, e, field, value, blob, expire_at);
 }
 
 void hash_set_expire(struct db *db, struct entry *e, struct slice field, int64_t at) {
@@ -280,12 +280,12 @@ void hash_iterate_end(struct hash_iterator *it) {
     if (!it->lp) hashtable_iterator_close(&it->table);
 }
 
-struct scan {
+struct field_scan {
     void (*visit)(void *context, const struct hash_item *item);
     void *context;
 };
 static void scan_seen(void *context, void *field) {
-    const struct scan *scan = context;
+    const struct field_scan *scan = context;
     struct hash_item item;
     if (field_is_expired(field)) return;
     item_of_field(field, &item);
@@ -293,7 +293,7 @@ static void scan_seen(void *context, void *field) {
 }
 uint64_t hash_scan(const struct entry *e, uint64_t cursor, void (*visit)(void *context, const struct hash_item *item),
                    void *context) {
-    if (!packed(e)) return hashtable_scan(table_of(e), cursor, scan_seen, &(struct scan){visit, context});
+    if (!packed(e)) return hashtable_scan(table_of(e), cursor, scan_seen, &(struct field_scan){visit, context});
     const uint8_t *lp = entry_value(e);
     struct hash_item item;
     for (const uint8_t *p = listpack_first(lp); p;) {
@@ -357,7 +357,7 @@ void hash_draw(const struct entry *e, size_t count, bool (*visit)(void *context,
 }
 
 /* Samples a hash with expired fields: takes each unexpired field with the remaining probability. */
-static void walk_sample(const struct entry *e, size_t count, size_t left, const struct scan *scan) {
+static void walk_sample(const struct entry *e, size_t count, size_t left, const struct field_scan *scan) {
     struct hash_iterator it;
     struct hash_item item;
     for (hash_iterate(&it, e); count && hash_next(&it, &item); left--) {
@@ -366,6 +366,7 @@ static void walk_sample(const struct entry *e, size_t count, size_t left, const 
         count--;
     }
     hash_iterate_end(&it);
+    must_equal(count, (size_t)0); /* a reply has announced that many */
 }
 
 void hash_sample(const struct entry *e, size_t count, void (*visit)(void *context, const struct hash_item *item),
@@ -379,8 +380,9 @@ void hash_sample(const struct entry *e, size_t count, void (*visit)(void *contex
             p = item_of_element(lp, p, &item);
             visit(context, &item);
         }
+        must_equal(count, (size_t)0);
     } else {
-        struct scan scan = {visit, context};
+        struct field_scan scan = {visit, context};
         size_t left = hash_len_now(e);
         if (left < hash_len(e))
             walk_sample(e, count, left, &scan);

@@ -153,6 +153,7 @@ static void due_from(struct due *due, size_t index) {
 size_t hash_expire_due(struct db *db, struct entry *e) {
     struct due due = {.fields = &expiring_hash_of(e)->fields};
     due_from(&due, 0);
+    if (due.count) before_key_changes(db, entry_key_inline(e));
     if (due.count) expire_fields(db, e, due.names, due.count);
     return due.count;
 }

@@ -4,7 +4,7 @@
  * searched. Dispatch announces the key of a call and its slot here for the duration of the call; a search of these very
  * bytes then needs no second computation. The keys of pipelined requests are prefetched, which needs their slots first
  * of all, and then their hashes; both are kept until these requests are executed. A key is recognised by its address,
- * so whoever announces one takes it back before its bytes change.
+ * so the caller that announces a key withdraws it before the bytes change.
  *
  * Only the functions of key_tables.h use this, and only if each slot has a table. Main thread only. */
 #ifndef STORE_KEY_SLOT_H

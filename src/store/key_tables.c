@@ -233,14 +233,14 @@ void key_tables_stats(const struct key_tables *tables, struct hashtable_stats st
 /* --- Changes, and searches for a position --- */
 
 /* The table at a position; NULL: none yet. */
-static struct hashtable *table_at(const struct key_tables *tables, const struct key_position *position) {
+static struct hashtable *table_at(const struct key_tables *tables, const struct table_position *position) {
     if (key_tables_is_single(tables)) return tables->table;
     return tables->slots ? tables->slots->tables[position->slot] : NULL;
 }
 
 /* Slot and hash of a key. What is known of the key of the call is not computed again. */
-static inline struct key_position locate(const struct key_tables *tables, struct slice key) {
-    struct key_position position = {.slot = 0};
+static inline struct table_position locate(const struct key_tables *tables, struct slice key) {
+    struct table_position position = {.slot = 0};
     struct known_slot *known = &key_slot_of_call;
     if (tables->per_slot && likely(known_slot_is(known, key))) {
         must_in_tests(known->slot == hash_slot(key)); /* the bytes are still the key's */
@@ -258,9 +258,13 @@ static inline struct key_position locate(const struct key_tables *tables, struct
     return position;
 }
 
+void key_tables_locate(const struct key_tables *tables, struct slice key, struct table_position *position) {
+    *position = locate(tables, key);
+}
+
 /* Of a database with a table for each slot. */
 static inline void **slots_find(const struct key_tables *tables, struct slice key,
-                                const struct key_position *position) {
+                                const struct table_position *position) {
     const struct slot_tables *slots = tables->slots;
     const struct hashtable_head *head = &slots->heads[position->slot];
     if (likely(head->word != 0)) return hashtable_head_find(head, tables->type, key, &position->hash);
@@ -270,17 +274,17 @@ static inline void **slots_find(const struct key_tables *tables, struct slice ke
 
 void **key_tables_slow_find_ref(const struct key_tables *tables, struct slice key) {
     if (!tables->slots) return NULL;
-    struct key_position position = locate(tables, key);
+    struct table_position position = locate(tables, key);
     return slots_find(tables, key, &position);
 }
 
 void **key_tables_slow_find_or_prepare(const struct key_tables *tables, struct slice key,
-                                       struct key_position *position) {
+                                       struct table_position *position) {
     *position = locate(tables, key);
     return tables->slots ? slots_find(tables, key, position) : NULL;
 }
 
-void key_tables_slow_add_at(struct key_tables *tables, struct key_position *position, void *entry) {
+void key_tables_slow_add_at(struct key_tables *tables, struct table_position *position, void *entry) {
     if (!tables->per_slot) {
         hashtable_add_at(single_table(tables), &position->hash, entry);
         return;
@@ -310,7 +314,7 @@ void *key_tables_slow_pop(struct key_tables *tables, struct slice key) {
 
 /* --- Prefetching --- */
 
-void key_tables_prepare(const struct key_tables *tables, struct slice key, struct key_position *position) {
+void key_tables_prepare(const struct key_tables *tables, struct slice key, struct table_position *position) {
     position->slot = tables->per_slot ? key_slot(key) : 0;
     struct hashtable *table = table_at(tables, position);
     if (table)
@@ -318,11 +322,11 @@ void key_tables_prepare(const struct key_tables *tables, struct slice key, struc
     else
         hashtable_locate(tables->type, key, &position->hash);
 }
-void key_tables_prefetch_position(const struct key_tables *tables, const struct key_position *position) {
+void key_tables_prefetch_position(const struct key_tables *tables, const struct table_position *position) {
     struct hashtable *table = table_at(tables, position);
     if (table) hashtable_prefetch_position(table, &position->hash);
 }
-void **key_tables_find_at(const struct key_tables *tables, struct slice key, const struct key_position *position) {
+void **key_tables_find_at(const struct key_tables *tables, struct slice key, const struct table_position *position) {
     struct hashtable *table = table_at(tables, position);
     return table ? hashtable_find_at(table, key, &position->hash) : NULL;
 }
@@ -432,6 +436,23 @@ void *key_tables_iterator_next(struct key_tables_iterator *it) {
 void key_tables_iterator_close(struct key_tables_iterator *it) {
     iterator_stop(it);
     it->current = -1;
+}
+
+/* --- Parts --- */
+
+static struct hashtable *part_table(const struct key_tables *tables, unsigned slot) {
+    must_less(slot, (unsigned)HASH_SLOTS);
+    if (key_tables_is_single(tables)) return tables->table;
+    return tables->slots ? tables->slots->tables[slot] : NULL;
+}
+size_t key_tables_buckets(const struct key_tables *tables, unsigned slot) {
+    const struct hashtable *table = part_table(tables, slot);
+    return table ? hashtable_buckets(table) : 0;
+}
+void key_tables_visit_part(const struct key_tables *tables, unsigned slot, size_t parts, size_t part,
+                           void (*visit)(void *context, void *entry), void *context) {
+    struct hashtable *table = part_table(tables, slot);
+    if (table) hashtable_visit_part(table, parts, part, visit, context);
 }
 
 /* --- Random entries --- */

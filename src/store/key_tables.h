@@ -26,7 +26,7 @@ struct key_tables {
 };
 /* The result of a search, for key_tables_add_at(). It stays valid when the tables change, and for all tables of the
  * database. */
-struct key_position {
+struct table_position {
     struct hashtable_position hash;
     unsigned slot; /* not used for a single table */
 };
@@ -68,6 +68,11 @@ void key_tables_iterator_open(struct key_tables_iterator *it, struct key_tables 
 void *key_tables_iterator_next(struct key_tables_iterator *it); /* NULL: no more entries */
 void key_tables_iterator_close(struct key_tables_iterator *it);
 
+/* The parts of a table (hashtable_visit_part()): of the table of a slot; `slot` is not used for a single table. */
+size_t key_tables_buckets(const struct key_tables *tables, unsigned slot);
+void key_tables_visit_part(const struct key_tables *tables, unsigned slot, size_t parts, size_t part,
+                           void (*visit)(void *context, void *entry), void *context);
+
 void *key_tables_random(const struct key_tables *tables); /* uniform; NULL: no keys */
 size_t key_tables_sample(const struct key_tables *tables, void **entries, size_t count);
 
@@ -93,8 +98,8 @@ struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot)
 size_t slot_tables_size(const struct slot_tables *slots);
 void **key_tables_slow_find_ref(const struct key_tables *tables, struct slice key);
 void **key_tables_slow_find_or_prepare(const struct key_tables *tables, struct slice key,
-                                       struct key_position *position);
-void key_tables_slow_add_at(struct key_tables *tables, struct key_position *position, void *entry);
+                                       struct table_position *position);
+void key_tables_slow_add_at(struct key_tables *tables, struct table_position *position, void *entry);
 void *key_tables_slow_pop(struct key_tables *tables, struct slice key);
 void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count, bool ahead);
 
@@ -118,18 +123,18 @@ static inline void **key_tables_find_ref(const struct key_tables *tables, struct
                                         : key_tables_slow_find_ref(tables, key);
 }
 static inline void **key_tables_find_or_prepare(const struct key_tables *tables, struct slice key,
-                                                struct key_position *position) {
+                                                struct table_position *position) {
     if (key_tables_is_single(tables)) return hashtable_find_or_prepare(tables->table, key, &position->hash);
     return key_tables_slow_find_or_prepare(tables, key, position);
 }
-static inline void key_tables_add_at(struct key_tables *tables, struct key_position *position, void *entry) {
+static inline void key_tables_add_at(struct key_tables *tables, struct table_position *position, void *entry) {
     if (key_tables_is_single(tables))
         hashtable_add_at(tables->table, &position->hash, entry);
     else
         key_tables_slow_add_at(tables, position, entry);
 }
 static inline bool key_tables_add(struct key_tables *tables, void *entry) {
-    struct key_position position;
+    struct table_position position;
     if (key_tables_find_or_prepare(tables, tables->type->key(entry), &position)) return false;
     key_tables_add_at(tables, &position, entry);
     return true;
@@ -138,10 +143,12 @@ static inline void *key_tables_pop(struct key_tables *tables, struct slice key) 
     return key_tables_is_single(tables) ? hashtable_pop(tables->table, key) : key_tables_slow_pop(tables, key);
 }
 
+void key_tables_locate(const struct key_tables *tables, struct slice key, struct table_position *position);
+
 /* Prefetching. */
-void key_tables_prepare(const struct key_tables *tables, struct slice key, struct key_position *position);
-void key_tables_prefetch_position(const struct key_tables *tables, const struct key_position *position);
-void **key_tables_find_at(const struct key_tables *tables, struct slice key, const struct key_position *position);
+void key_tables_prepare(const struct key_tables *tables, struct slice key, struct table_position *position);
+void key_tables_prefetch_position(const struct key_tables *tables, const struct table_position *position);
+void **key_tables_find_at(const struct key_tables *tables, struct slice key, const struct table_position *position);
 /* ahead: the keys are those of the next requests (key_slot.h). */
 static inline void key_tables_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count,
                                        bool ahead) {

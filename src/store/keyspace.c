@@ -10,6 +10,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "lib/system/thread.h"
+#include "store/extension.h"
 #include "store/keyspace_layout.h"
 #include <stdatomic.h>
 
@@ -92,6 +93,9 @@ struct db *keyspace_db(struct keyspace *k, int id) {
 }
 int db_id(const struct db *db) {
     return db->id;
+}
+struct keyspace *db_keyspace(const struct db *db) {
+    return db->keyspace;
 }
 size_t db_size(const struct db *db) {
     return key_tables_size(&db->keys);
@@ -185,6 +189,13 @@ void db_expiring_leave(struct db *db, struct entry *e) {
     must(in_heap(db, entry_expiring_value(e)));
     heap_remove(&db->expiring_values, &expiring_type, entry_expiring_value(e)->heap_index);
 }
+void db_special_value_leaves(struct db *db, struct entry *e) {
+    if (entry_is_timed(e)) db_expiring_leave(db, e);
+    if (e->type != TYPE_EXTENSION) return;
+    const struct extension_value *structure = entry_pointer(e);
+    const struct extension_methods *methods = structure->type->methods;
+    if (methods->unlinked) methods->unlinked(structure->type, db, entry_key_inline(e), structure->value);
+}
 void db_expiring_renumber(struct db *db, struct entry *e, int64_t next_at) {
     struct expiring_value *value = entry_expiring_value(e);
     if (value->next_at == next_at) return;
@@ -196,19 +207,21 @@ void db_expiring_renumber(struct db *db, struct entry *e, int64_t next_at) {
 
 void db_unlink(struct db *db, struct entry *e) {
     must_be_main_thread();
+    before_key_changes(db, entry_key_inline(e));
     db_value_leaves(db, e);
     if (entry_expires(e)) table_drop(&db->expires, e);
     table_drop(&db->keys, e);
 }
 
-void db_link(struct db *db, struct key_position *position, struct entry *e) {
+void db_link(struct db *db, struct table_position *position, struct entry *e) {
     must_be_main_thread();
     key_tables_add_at(&db->keys, position, e);
     if (entry_expires(e)) key_tables_add_at(&db->expires, position, e);
     if (__builtin_expect(entry_is_timed(e), 0)) db_expiring_join(db, e);
 }
 
-void **db_find_ref(struct db *db, struct slice key, struct key_position *position) {
+void **db_find_ref(struct db *db, struct slice key, struct table_position *position) {
+    before_key_changes(db, key);
     void **ref = key_tables_find_or_prepare(&db->keys, key, position);
     if (ref && entry_is_expired(*ref)) {
         db_expire_entry(db, *ref);
@@ -220,11 +233,12 @@ void **db_find_ref(struct db *db, struct slice key, struct key_position *positio
 /* --- Lookup --- */
 
 struct entry *db_find(struct db *db, struct slice key, int flags) {
+    if (flags & (LOOKUP_WRITE | LOOKUP_CHANGES)) before_key_changes(db, key);
     struct entry *e = key_tables_find(&db->keys, key);
     if (e && __builtin_expect(entry_expires(e), 0) && !(flags & LOOKUP_NOEXPIRE) && entry_is_expired(e)) {
         /* For a write the expired key must be removed, even on a replica. */
-        if (!store_settings.keep_expired || flags & LOOKUP_WRITE ||
-            (store_settings.deletes_expired && store_settings.deletes_expired()))
+        if (!store_settings.readers && (!store_settings.keep_expired || flags & LOOKUP_WRITE ||
+                                        (store_settings.deletes_expired && store_settings.deletes_expired())))
             db_expire_entry(db, e);
         e = NULL;
     }
@@ -257,7 +271,7 @@ void db_prefetch_requests_end(void) {
 
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding,
                            void *value) {
-    struct key_position position;
+    struct table_position position;
     void **ref = db_find_ref(db, key, &position);
     must(!ref);
     struct entry *e = entry_make(key, (struct entry_shape){0});
@@ -271,27 +285,30 @@ struct entry *db_add_value(struct db *db, struct slice key, enum value_type type
 
 void db_set_value(struct db *db, struct entry *e, enum value_encoding encoding, void *value) {
     must(e->type != TYPE_STRING && value);
+    must(likely(!before_change) || before_change->announced(db, entry_key_inline(e)));
     e->encoding = encoding;
     *(void **)entry_value_word(e) = value;
 }
 
 void db_changed(struct db *db, struct slice key) {
-    db->keyspace->hooks.changed(db, key);
+    key_changed(db, key);
 }
 
 bool db_delete(struct db *db, struct slice key, bool lazy) {
+    before_key_changes(db, key);
     struct entry *e = key_tables_pop(&db->keys, key);
     if (!e) return false;
     db_value_leaves(db, e);
     if (entry_expires(e)) table_drop(&db->expires, e);
     hook_changed(db, e);
-    entry_dispose(e, lazy);
+    entry_dispose(e, db->id, lazy);
     return true;
 }
 
 struct entry *db_set_expire(struct db *db, struct entry *e, int64_t at_ms) {
     struct entry_shape shape = entry_shape_of(e);
     must_in_tests(key_tables_find(&db->keys, entry_key_inline(e)) == e);
+    before_key_changes(db, entry_key_inline(e));
     if (shape.expires != (at_ms >= 0)) {
         shape.expires = at_ms >= 0;
         e = db_reshape(db, e, NULL, shape);
@@ -321,6 +338,7 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
     struct entry *old = key_tables_find(&from_db->keys, from);
     if (!old) return NULL;
     if (from_db == to_db && slice_equal(from, to)) return old;
+    before_key_changes(to_db, to);
     /* `to` may point into the replaced entry: create everything new before freeing anything old. */
     struct entry *e = entry_under_key(old, to);
     struct entry *replaced = key_tables_find(&to_db->keys, to);
@@ -330,30 +348,32 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
     }
     db_unlink(from_db, old);
     if (replaced) db_unlink(to_db, replaced);
-    struct key_position position;
+    struct table_position position;
     void **ref = key_tables_find_or_prepare(&to_db->keys, entry_key_inline(e), &position);
     must(!ref);
     db_link(to_db, &position, e);
     hook_changed(from_db, old);
     hook_changed(to_db, e);
     mem_free(old); /* the value belongs to the new entry */
-    if (replaced) entry_dispose(replaced, store_settings.lazy_server_del);
+    if (replaced) entry_dispose(replaced, to_db->id, store_settings.lazy_server_del);
     return e;
 }
 
 struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, struct slice to) {
-    struct key_position position;
+    struct table_position position;
+    void *value = from->type == TYPE_STRING ? NULL : value_copy(from, from_db->id, to_db->id, to);
+    if (!value && from->type != TYPE_STRING) return NULL;
     struct entry *e = entry_under_key(from, to);
     e->access = access_new();
     if (entry_has_blob(from))
         *(void **)entry_value_word(e) = blob_hold(entry_pointer(from)); /* the first writer makes a copy */
     else if (from->type != TYPE_STRING)
-        *(void **)entry_value_word(e) = value_copy(from);
+        *(void **)entry_value_word(e) = value;
     void **ref = db_find_ref(to_db, entry_key_inline(e), &position);
     if (ref) {
         struct entry *replaced = *ref;
         db_unlink(to_db, replaced);
-        entry_dispose(replaced, store_settings.lazy_server_del);
+        entry_dispose(replaced, to_db->id, store_settings.lazy_server_del);
     }
     db_link(to_db, &position, e);
     hook_changed(to_db, e);
@@ -418,7 +438,7 @@ size_t db_flush(struct db *db, bool lazy) {
     heap_clear(&db->expiring_values);
     db->keys = key_tables_init(&keys_type, keys.per_slot);
     db->expires = key_tables_init(&expires_type, expires.per_slot);
-    key_tables_dispose(keys, expires, lazy);
+    tables_leave(db, -1, keys, expires, lazy);
     db->average_ttl = 0;
     db->expire_cursor = 0;
     return count;
@@ -436,6 +456,7 @@ void db_swap(struct db *a, struct db *b) {
     if (a == b) return;
     must(a->keyspace == b->keyspace);
     a->keyspace->hooks.swapped(a, b);
+    if (before_change) before_change->swapped(a, b);
     swap_contents(a, b);
 }
 
@@ -444,7 +465,10 @@ void keyspace_replace(struct keyspace *k, struct keyspace *with) {
     for (int i = 0; i < k->databases; i++) {
         struct db *db = &k->db[i];
         if (with) {
-            k->hooks.flushed(db, db_size(db));
+            if (before_change) /* a reader of the former state keeps the keys */
+                db_flush(db, true);
+            else
+                k->hooks.flushed(db, db_size(db));
             swap_contents(db, &with->db[i]);
         }
         k->hooks.swapped(db, db);
@@ -483,7 +507,7 @@ struct entry *db_random(struct db *db) {
     for (int tries = 100;; tries--) {
         struct entry *e = key_tables_random(&db->keys);
         if (!e || !entry_is_expired(e)) return e;
-        if (!store_settings.keep_expired)
+        if (!store_settings.keep_expired && !store_settings.readers)
             db_expire_entry(db, e);
         else if (tries <= 0)
             return e;

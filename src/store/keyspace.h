@@ -44,6 +44,8 @@ struct store_settings {
     /* With keep_expired: true if lookups delete expired keys nevertheless, because what runs now is propagated. NULL:
      * never. */
     bool (*deletes_expired)(void);
+    unsigned readers; /* listeners that read within a change, which holds pointers to entries: nothing deletes expired
+                         keys meanwhile */
     bool active_rehashing;
     bool show_expired; /* while loading, and for commands of the primary's stream or of an import source: expired keys
                           and fields are visible */
@@ -76,6 +78,7 @@ void keyspace_free(struct keyspace *keyspace);
 int keyspace_databases(const struct keyspace *keyspace);
 struct db *keyspace_db(struct keyspace *keyspace, int id); /* NULL: no such database */
 int db_id(const struct db *db);
+struct keyspace *db_keyspace(const struct db *db);
 size_t db_size(const struct db *db);     /* keys, including expired keys that are not deleted yet */
 size_t db_expires(const struct db *db);  /* keys with an expiry */
 size_t db_expiring(const struct db *db); /* keys whose value has items with an expiry: fields of hashes */
@@ -93,7 +96,8 @@ enum {
     LOOKUP_NOTOUCH = 1 /* do not update the access field */,
     LOOKUP_NOSTATS = 2,
     LOOKUP_WRITE = 4 /* the caller will write: counts no hit or miss */,
-    LOOKUP_NOEXPIRE = 8 /* find it even if it has expired */
+    LOOKUP_NOEXPIRE = 8 /* find it even if it has expired */,
+    LOOKUP_CHANGES = 16 /* the caller may change the value in place, although the lookup counts as a read */
 };
 struct entry *db_find(struct db *db, struct slice key, int flags);
 /* Prefetches keys of commands that are not executed yet (a pipeline, an MGET). This costs one hash per key and hides
@@ -141,7 +145,7 @@ struct entry *db_set_expire(struct db *db, struct entry *entry, int64_t at_ms); 
 /* Moves the entry to another key and/or another database and replaces the target. `from` must exist. */
 struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db, struct slice to);
 struct entry *db_copy(struct db *from_db, struct entry *entry, struct db *to_db,
-                      struct slice to);    /* the target must not exist */
+                      struct slice to);    /* replaces the target. NULL: a value of an extension that has no copy */
 size_t db_flush(struct db *db, bool lazy); /* returns the number of keys deleted */
 void db_swap(struct db *a, struct db *b);  /* swaps the contents: pointers to struct db keep their numbers */
 /* Swaps the contents of all databases with those of another keyspace of the same kind and size. Calls `flushed` and

@@ -3,6 +3,7 @@
 #ifndef STORE_KEYSPACE_LAYOUT_H
 #define STORE_KEYSPACE_LAYOUT_H
 #include "lib/structures/heap.h"
+#include "store/before_change.h"
 #include "store/entry_layout.h"
 #include "store/key_tables.h"
 #include "store/keyspace.h"
@@ -19,6 +20,8 @@ struct db {
 
 /* Frees tables that no database has any more, with their entries. `lazy`: in the background. */
 void key_tables_dispose(struct key_tables keys, struct key_tables expires, bool lazy);
+/* The same for the tables that a database had of a slot, or with -1 of all keys, unless before_change keeps them. */
+void tables_leave(struct db *db, int slot, struct key_tables keys, struct key_tables expires, bool lazy);
 
 struct keyspace {
     struct store_hooks hooks; /* no member is NULL */
@@ -54,8 +57,12 @@ static inline bool time_is_over(int64_t at) {
     return clock_data_ms() > at && !store_settings.show_expired;
 }
 
+static inline void key_changed(struct db *db, struct slice key) {
+    must(likely(!before_change) || before_change->announced(db, key));
+    db->keyspace->hooks.changed(db, key);
+}
 static inline void hook_changed(struct db *db, const struct entry *e) {
-    db->keyspace->hooks.changed(db, entry_key_inline(e));
+    key_changed(db, entry_key_inline(e));
 }
 
 /* Gives an entry of the tables a shape and updates the tables if it moves. `ref` is the address of the pointer to the
@@ -63,17 +70,18 @@ static inline void hook_changed(struct db *db, const struct entry *e) {
  * `expires`. */
 struct entry *db_reshape(struct db *db, struct entry *entry, void **ref, struct entry_shape shape);
 
+void db_special_value_leaves(struct db *db, struct entry *entry);
 /* Called before an entry's value is replaced or the entry is removed. */
 static inline void db_value_leaves(struct db *db, struct entry *e) {
-    if (__builtin_expect(entry_is_timed(e), 0)) db_expiring_leave(db, e);
+    if (__builtin_expect(e->encoding >= ENCODING_EXPIRING_HASHTABLE, 0)) db_special_value_leaves(db, e);
 }
 /* Removes an entry from the tables. The caller owns it afterwards. */
 void db_unlink(struct db *db, struct entry *entry);
 /* Adds an entry at a position, and to `expires` if it has an expiry. */
-void db_link(struct db *db, struct key_position *position, struct entry *entry);
+void db_link(struct db *db, struct table_position *position, struct entry *entry);
 /* Searches a key: returns the pointer to the existing entry in `keys`, or NULL, and sets the position for db_link().
  * Removes an expired entry first. */
-void **db_find_ref(struct db *db, struct slice key, struct key_position *position);
+void **db_find_ref(struct db *db, struct slice key, struct table_position *position);
 /* Calls the hooks, counts and removes an expired entry. */
 void db_expire_entry(struct db *db, struct entry *entry);
 #endif

@@ -89,7 +89,7 @@ size_t keyspace_drop_slot(struct keyspace *k, unsigned slot, bool lazy) {
         keys.table = key_tables_take_slot(&db->keys, slot);
         expires.table = key_tables_take_slot(&db->expires, slot);
         count += key_tables_size(&keys);
-        key_tables_dispose(keys, expires, lazy);
+        tables_leave(db, (int)slot, keys, expires, lazy);
     }
     return count;
 }

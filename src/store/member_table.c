@@ -74,7 +74,7 @@ static void slots_make(struct member_table *table) {
     }
 }
 
-static struct member *append(struct member_table *table, const struct member *member) {
+static struct member *member_append(struct member_table *table, const struct member *member) {
     if (table->count == table->capacity) {
         must(table->count <= UINT32_MAX / 4); /* half a terabyte of members */
         table->capacity *= 2;
@@ -90,11 +90,11 @@ void member_table_append(struct member_table *table, const struct listpack_value
         member.value = canonical(value);
         member.hash = hash_of(&member.value);
     }
-    append(table, &member);
+    member_append(table, &member);
     if (table->slots) slot_put(table, table->count - 1);
 }
 
-static struct member *find(struct member_table *table, const struct listpack_value *value, uint64_t hash) {
+static struct member *member_find(struct member_table *table, const struct listpack_value *value, uint64_t hash) {
     for (size_t at = hash & table->mask; table->slots[at]; at = (at + 1) & table->mask) {
         struct member *member = &table->members[table->slots[at] - 1];
         if (member->hash == hash && same(&member->value, value)) return member;
@@ -104,17 +104,17 @@ static struct member *find(struct member_table *table, const struct listpack_val
 const struct member *member_table_find(struct member_table *table, const struct listpack_value *value) {
     struct listpack_value wanted = canonical(value);
     if (!table->slots) slots_make(table);
-    return find(table, &wanted, hash_of(&wanted));
+    return member_find(table, &wanted, hash_of(&wanted));
 }
 struct member *member_table_find_or_add(struct member_table *table, const struct listpack_value *value, double score,
                                         bool *added) {
     struct member member = {.value = canonical(value), .score = score};
     member.hash = hash_of(&member.value);
     if (!table->slots) slots_make(table);
-    struct member *found = find(table, &member.value, member.hash);
+    struct member *found = member_find(table, &member.value, member.hash);
     *added = !found;
     if (found) return found;
-    found = append(table, &member);
+    found = member_append(table, &member);
     slot_put(table, table->count - 1);
     return found;
 }

@@ -93,7 +93,7 @@ static void node_free(struct list_node *node) {
     mem_free(node);
 }
 
-static uint8_t *unpack(const struct list_node *node) {
+static uint8_t *quicklist_unpack(const struct list_node *node) {
     uint8_t *lp = mem_alloc(node->bytes);
     bool unpacked = lzf_unpack((struct slice){node->packed, node->packed_len}, (char *)lp, node->bytes);
     must_hold(unpacked, "%u bytes of %u", node->packed_len, node->bytes); /* node_pack() made them */
@@ -102,7 +102,7 @@ static uint8_t *unpack(const struct list_node *node) {
 /* Call before a change. */
 static void node_open(struct list_node *node) {
     if (node->kind != NODE_PACKED) return;
-    uint8_t *lp = unpack(node);
+    uint8_t *lp = quicklist_unpack(node);
     mem_free(node->packed);
     node->lp = lp;
     node->kind = NODE_LISTPACK;
@@ -406,7 +406,7 @@ bool quicklist_replace(struct quicklist *quicklist, int64_t index, struct slice 
 /* Returns the index of the first element that equals the text, or -1. */
 static int64_t node_find(const struct list_node *node, struct slice text) {
     if (node->kind == NODE_LARGE) return slice_equal(blob_slice(node->blob), text) ? 0 : -1;
-    uint8_t *unpacked = node->kind == NODE_PACKED ? unpack(node) : NULL, *lp = unpacked ? unpacked : node->lp;
+    uint8_t *unpacked = node->kind == NODE_PACKED ? quicklist_unpack(node) : NULL, *lp = unpacked ? unpacked : node->lp;
     const uint8_t *found = listpack_find(lp, listpack_first(lp), text, 0);
     int64_t offset = found ? 0 : -1;
     for (const uint8_t *p = listpack_first(lp); found && p != found; p = listpack_next(lp, p)) offset++;
@@ -502,7 +502,7 @@ uint64_t quicklist_relocate(struct quicklist *quicklist, uint64_t cursor, struct
 
 static void open_node(struct list_type_iterator *it, struct list_node *node) {
     mem_free(it->unpacked);
-    it->unpacked = node->kind == NODE_PACKED ? unpack(node) : NULL;
+    it->unpacked = node->kind == NODE_PACKED ? quicklist_unpack(node) : NULL;
     it->lp = it->unpacked ? it->unpacked : node->lp;
 }
 void quicklist_iterate(struct list_type_iterator *it, const struct quicklist *quicklist, int64_t index) {

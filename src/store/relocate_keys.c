@@ -9,10 +9,7 @@ struct visit {
 };
 
 static void large_add(struct relocate_walk *walk, int db, struct slice key, uint64_t cursor) {
-    if (walk->large_count == walk->large_capacity) {
-        walk->large_capacity = walk->large_capacity ? walk->large_capacity * 2 : 8;
-        walk->large = mem_realloc(walk->large, walk->large_capacity * sizeof *walk->large);
-    }
+    mem_grow(walk->large, walk->large_count, walk->large_capacity, 8);
     walk->large[walk->large_count++] = (struct large_value){mem_strndup(key.data, key.len), key.len, db, cursor};
 }
 
@@ -31,7 +28,7 @@ static void entry_relocate(struct relocate_walk *walk, struct db *db, void **ref
 static void visit_entry(void *context, void **ref) {
     const struct visit *visit = context;
     struct relocate_walk *walk = visit->walk;
-    uint64_t moved = walk->blocks.moved, cursor = value_relocate(*ref, 0, &walk->blocks);
+    uint64_t moved = walk->blocks.moved, cursor = value_relocate(*ref, visit->db->id, 0, &walk->blocks);
     entry_relocate(walk, visit->db, ref);
     if (cursor) large_add(walk, visit->db->id, entry_key_inline(*ref), cursor);
     if (walk->blocks.moved > moved)
@@ -45,7 +42,7 @@ static void large_step(struct relocate_walk *walk, struct keyspace *keyspace) {
     struct large_value *large = &walk->large[walk->large_count - 1];
     struct db *db = keyspace_db(keyspace, large->db);
     struct entry *e = key_tables_find(&db->keys, slice_make(large->key, large->len));
-    large->cursor = e ? value_relocate(e, large->cursor, &walk->blocks) : 0;
+    large->cursor = e ? value_relocate(e, db->id, large->cursor, &walk->blocks) : 0;
     if (large->cursor) return;
     mem_free(large->key);
     walk->large_count--;

@@ -182,7 +182,7 @@ static bool table_add(struct set *set, struct slice member) {
     return true;
 }
 
-static bool add(struct set *set, struct slice member, bool new) {
+static bool set_type_add(struct set *set, struct slice member, bool new) {
     int64_t number;
     if (set->encoding == ENCODING_INTSET) {
         if (is_number(member, &number)) return intset_add_number(set, number);
@@ -201,10 +201,10 @@ static bool add(struct set *set, struct slice member, bool new) {
 static bool add_value(struct set *set, const struct listpack_value *member, bool new) {
     if (!member->data && set->encoding == ENCODING_INTSET) return intset_add_number(set, member->number);
     char text[LISTPACK_TEXT];
-    return add(set, listpack_value_text(member, text), new);
+    return set_type_add(set, listpack_value_text(member, text), new);
 }
 bool set_add(struct set *set, struct slice member) {
-    return add(set, member, false);
+    return set_type_add(set, member, false);
 }
 bool set_add_value(struct set *set, const struct listpack_value *member) {
     return add_value(set, member, false);
@@ -259,18 +259,18 @@ void set_iterate_end(struct set_iterator *it) {
     if (it->set->encoding == ENCODING_HASHTABLE) hashtable_iterator_close(&it->table);
 }
 
-struct visitor {
+struct set_visitor {
     set_visitor *visit;
     void *context;
 };
 static void visit_member(void *context, void *entry) {
-    const struct visitor *visitor = context;
+    const struct set_visitor *visitor = context;
     struct listpack_value member = member_value(entry);
     visitor->visit(visitor->context, &member);
 }
 uint64_t set_scan(const struct set *set, uint64_t cursor, set_visitor *visit, void *context) {
     if (set->encoding == ENCODING_HASHTABLE)
-        return hashtable_scan(set->value, cursor, visit_member, &(struct visitor){visit, context});
+        return hashtable_scan(set->value, cursor, visit_member, &(struct set_visitor){visit, context});
     struct set_iterator it;
     struct listpack_value member;
     set_iterate(&it, set);
@@ -292,7 +292,7 @@ void set_random(const struct set *set, struct listpack_value *member) {
 
 void set_sample(const struct set *set, size_t count, set_visitor *visit, void *context) {
     if (set->encoding == ENCODING_HASHTABLE) {
-        table_sample(set->value, &sample_type, count, visit_member, &(struct visitor){visit, context});
+        table_sample(set->value, &sample_type, count, visit_member, &(struct set_visitor){visit, context});
         return;
     }
     struct set_iterator it;
@@ -304,15 +304,16 @@ void set_sample(const struct set *set, size_t count, set_visitor *visit, void *c
         visit(context, &member);
         count--;
     }
+    must_equal(count, (size_t)0); /* a reply has announced that many */
 }
 
-static void collect(void *context, void *entry) {
+static void set_type_collect(void *context, void *entry) {
     void ***next = context;
     *(*next)++ = entry;
 }
 static void table_pop(struct set *set, size_t count, set_visitor *visit, void *context) {
     void **chosen = mem_alloc(count * sizeof *chosen), **next = chosen;
-    table_sample(set->value, &sample_type, count, collect, &next);
+    table_sample(set->value, &sample_type, count, set_type_collect, &next);
     for (size_t i = 0; i < count; i++) {
         struct listpack_value member = member_value(chosen[i]);
         visit(context, &member);

@@ -286,7 +286,7 @@ bool stream_delete(struct stream *stream, struct stream_id id) {
     return true;
 }
 
-/* True: the whole node is to be removed. */
+/* True: the trim removes the whole node. */
 static bool trims_whole(const struct stream *stream, const struct stream_trim *trim, const struct stream_node *node) {
     struct stream_entry last;
     if (trim->by == STREAM_TRIM_LENGTH) return stream->length - node->count >= trim->length;
@@ -325,6 +325,12 @@ static bool trim_within(struct stream *stream, const struct stream_trim *trim, s
     return kept;
 }
 
+uint64_t stream_trim_limit(void) {
+    enum { NODES = 100, NODES_UNBOUNDED = 10000, MOST = 1000000 };
+    int64_t entries = encoding_limits.stream_node_entries;
+    if (entries <= 0) return NODES_UNBOUNDED;
+    return entries > MOST / NODES ? MOST : (uint64_t)entries * NODES;
+}
 uint64_t stream_trim(struct stream *stream, const struct stream_trim *trim) {
     struct radix_iterator it;
     uint64_t removed = 0;

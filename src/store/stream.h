@@ -59,6 +59,9 @@ struct stream_trim {
 uint64_t
 stream_trim(struct stream *stream,
             const struct stream_trim *trim); /* returns the number of entries removed; does not change max_deleted_id */
+/* The limit of an approximate removal that was given none: the entries of a hundred nodes, so that one call does not
+ * block other clients for long. */
+uint64_t stream_trim_limit(void);
 
 /* Lookup. */
 bool stream_contains(const struct stream *stream, struct stream_id id);

@@ -72,22 +72,22 @@ const uint8_t *stream_entry_after(const struct stream_node *node, const struct s
 /* --- Changes --- */
 
 /* Collects elements to append them with one change. */
-struct batch {
+struct node_batch {
     struct listpack_value *values, at_hand[VALUES_AT_HAND];
     size_t count, most;
 };
-static void batch_begin(struct batch *batch, size_t most) {
+static void batch_begin(struct node_batch *batch, size_t most) {
     batch->most = most;
     batch->values = most <= VALUES_AT_HAND ? batch->at_hand : mem_alloc(most * sizeof *batch->values);
     batch->count = 0;
 }
-static void batch_number(struct batch *batch, int64_t number) {
+static void batch_number(struct node_batch *batch, int64_t number) {
     batch->values[batch->count++] = listpack_number_value(number);
 }
-static void batch_text(struct batch *batch, struct slice text) {
+static void batch_text(struct node_batch *batch, struct slice text) {
     batch->values[batch->count++] = listpack_text_value(text);
 }
-static void batch_entry(struct batch *batch, int64_t ms, int64_t seq, const struct slice *texts, size_t pairs,
+static void batch_entry(struct node_batch *batch, int64_t ms, int64_t seq, const struct slice *texts, size_t pairs,
                         bool same_fields) {
     batch_number(batch, same_fields ? FLAG_SAME_FIELDS : 0);
     batch_number(batch, ms);
@@ -100,7 +100,7 @@ static void batch_entry(struct batch *batch, int64_t ms, int64_t seq, const stru
     batch_number(batch, (int64_t)(HEAD_ELEMENTS + (same_fields ? pairs : 1 + 2 * pairs)));
 }
 /* Memory grows by doubling, because entries are appended one at a time until the node is full. */
-static uint8_t *batch_append(uint8_t *lp, struct batch *batch, size_t expected) {
+static uint8_t *batch_append(uint8_t *lp, struct node_batch *batch, size_t expected) {
     size_t bytes = listpack_bytes(lp), more = 0, capacity = mem_size(lp);
     must_within(batch->count, batch->most);
     for (size_t i = 0; i < batch->count; i++) { /* an upper bound */
@@ -118,7 +118,7 @@ static uint8_t *batch_append(uint8_t *lp, struct batch *batch, size_t expected) 
 }
 
 uint8_t *stream_node_new(const struct slice *texts, size_t pairs, size_t expected) {
-    struct batch batch;
+    struct node_batch batch;
     batch_begin(&batch, 2 * HEAD_ELEMENTS + 2 + 2 * pairs);
     batch_number(&batch, 1);
     batch_number(&batch, 0);
@@ -140,7 +140,7 @@ static bool fields_same(const struct stream_node *node, const struct slice *text
 uint8_t *stream_node_append(uint8_t *lp, struct stream_id master, struct stream_id id, const struct slice *texts,
                             size_t pairs, size_t expected) {
     struct stream_node node;
-    struct batch batch;
+    struct node_batch batch;
     stream_node_open(&node, lp, master);
     batch_begin(&batch, HEAD_ELEMENTS + 2 + 2 * pairs);
     batch_entry(&batch, (int64_t)(id.ms - master.ms), (int64_t)(id.seq - master.seq), texts, pairs,

@@ -76,7 +76,7 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **ref, s
             v->bytes = blob_slice(rescued);
         }
         db_value_leaves(db, e);
-        entry_free_value(e, store_settings.lazy_server_del);
+        entry_free_value(e, db->id, store_settings.lazy_server_del);
         e = db_reshape(db, e, ref, shape);
     }
     value_write(e, v);
@@ -88,7 +88,7 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **ref, s
 
 static struct entry *value_set(struct db *db, struct slice key, struct string_value *v, int64_t expire_at,
                                bool *existed) {
-    struct key_position position;
+    struct table_position position;
     void **ref = db_find_ref(db, key, &position);
     *existed = ref != NULL;
     if (ref) return value_replace(db, *ref, ref, v, expire_at);
@@ -141,6 +141,7 @@ struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool 
 }
 
 struct entry *db_replace_int64(struct db *db, struct entry *e, int64_t value) {
+    before_key_changes(db, entry_key_inline(e));
     if (e->type == TYPE_STRING && e->encoding == ENCODING_INT) {
         *(int64_t *)entry_value_word(e) = value;
         hook_changed(db, e);
@@ -160,7 +161,7 @@ static struct entry *edit_in_blob(struct db *db, struct entry *e, size_t capacit
     struct slice bytes = entry_string(e, text);
     struct blob *blob = blob_new(bytes.len, capacity);
     if (bytes.len) memcpy(blob->data, bytes.data, bytes.len);
-    entry_free_value(e, false);
+    entry_free_value(e, db->id, false);
     if (e->flags & ENTRY_EMBEDDED) e = db_reshape(db, e, NULL, (struct entry_shape){entry_expires(e), false, 0});
     e->encoding = ENCODING_RAW;
     *(void **)entry_value_word(e) = blob;
@@ -184,6 +185,7 @@ static struct entry *edit_embedded(struct db *db, struct entry *e, size_t len) {
 struct entry *db_edit_string_silently(struct db *db, struct entry *e, size_t len, char **bytes) {
     size_t before = entry_string_len(e);
     must(e->type == TYPE_STRING);
+    before_key_changes(db, entry_key_inline(e));
     if (len <= ENTRY_EMBED_MAX && !entry_has_blob(e)) {
         e = edit_embedded(db, e, len);
         *bytes = entry_embedded(e);
@@ -192,6 +194,7 @@ struct entry *db_edit_string_silently(struct db *db, struct entry *e, size_t len
         struct blob *blob = entry_pointer(e);
         must(len <= blob->capacity && !blob_is_shared(blob));
         blob->len = len;
+        blob->crc = 0;
         *bytes = blob->data;
     }
     if (len > before) memset(*bytes + before, 0, len - before);

@@ -23,6 +23,7 @@ void store_types_register(void) {
     value_ops_register(TYPE_LIST, &list_ops);
     value_ops_register(TYPE_ZSET, &zset_ops);
     value_ops_register(TYPE_STREAM, &stream_ops);
+    value_ops_register(TYPE_EXTENSION, &extension_ops);
 }
 
 void table_sample(struct hashtable *table, const struct hashtable_type *plain, size_t count,

@@ -4,7 +4,7 @@
 #include "lib/structures/hashtable.h"
 #include "store/types.h"
 
-extern const struct value_ops hash_ops, set_ops, list_ops, zset_ops, stream_ops;
+extern const struct value_ops hash_ops, set_ops, list_ops, zset_ops, stream_ops, extension_ops;
 
 /* Calls `visit` for `count` distinct entries of the table, chosen uniformly; count must be less than the size. For a
  * large share of the entries, it iterates and takes each entry with the remaining probability; for a small share, it

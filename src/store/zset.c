@@ -394,18 +394,19 @@ bool zset_next(struct zset_iterator *it, struct zset_item *item) {
     return true;
 }
 
-struct visitor {
+struct zset_visitor {
     zset_visitor *visit;
     void *context;
 };
 static void visit_node(void *context, void *node) {
-    const struct visitor *visitor = context;
+    const struct zset_visitor *visitor = context;
     struct zset_item item;
     item_of_node(node, &item);
     visitor->visit(visitor->context, &item);
 }
 uint64_t zset_scan(const struct zset *z, uint64_t cursor, zset_visitor *visit, void *context) {
-    if (!packed(z)) return hashtable_scan(indexed(z)->members, cursor, visit_node, &(struct visitor){visit, context});
+    if (!packed(z))
+        return hashtable_scan(indexed(z)->members, cursor, visit_node, &(struct zset_visitor){visit, context});
     struct zset_iterator it;
     struct zset_item item;
     zset_iterate(&it, z, 0, false);
@@ -425,7 +426,7 @@ void zset_random(const struct zset *z, struct zset_item *item) {
 }
 void zset_sample(const struct zset *z, size_t count, zset_visitor *visit, void *context) {
     if (!packed(z)) {
-        table_sample(indexed(z)->members, &members_type, count, visit_node, &(struct visitor){visit, context});
+        table_sample(indexed(z)->members, &members_type, count, visit_node, &(struct zset_visitor){visit, context});
         return;
     }
     struct zset_iterator it;
@@ -436,6 +437,7 @@ void zset_sample(const struct zset *z, size_t count, zset_visitor *visit, void *
         visit(context, &item);
         count--;
     }
+    must_equal(count, (size_t)0); /* a reply has announced that many */
 }
 
 /* --- For the keyspace --- */

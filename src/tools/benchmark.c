@@ -55,8 +55,7 @@ static bool test_run(void *context, const char *title, const struct bench_reques
 
 static void command_run(struct bench *bench) {
     const struct bench_options *o = &bench->options;
-    struct memory_output title;
-    memory_output_init(&title);
+    struct memory_output title = MEMORY_OUTPUT_INIT;
     for (int i = 0; i < o->command_argc - o->stdin_argument; i++) {
         if (i) output_write(&title.out, SLICE(" "));
         output_write(&title.out, o->command_argv[i]);

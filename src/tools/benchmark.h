@@ -33,6 +33,7 @@ struct bench_options {
     int64_t rx_size;                  /* receive buffer of an RDMA connection; 0: choose automatically */
     bool random_keys, sequential, resp3, cluster, tracking, read_primaries, read_replicas, keep_alive, loop, idle,
         stdin_argument, multi_thread;
+    bool placement; /* SET and GET by the BLOB commands, from and to memory of this program */
     bool fuzz, fuzz_malformed, fuzz_config;
     enum bench_fuzz_level fuzz_level;
     enum bench_output output;
@@ -71,6 +72,8 @@ void cluster_free(struct bench_cluster *cluster);
 /* --- Requests --- */
 
 enum {
+    PATCH_KEY = -3 /* --placement: the memory's remote key, */,
+    PATCH_ADDRESS = -2 /* and where a value of this request is in it */,
     PATCH_TAG = -1,
     PATCH_RANDOM = 0 /* and 1 … 9: one number for all its occurrences in a command */,
     PATCH_KINDS = 10
@@ -101,10 +104,15 @@ struct bench_part {
 /* Returns the number of parts; 0: copy the whole request. Free them with request_parts_free(). */
 int request_parts(const struct bench_request *r, struct bench_part **parts);
 void request_parts_free(struct bench_part *parts, int count);
-/* Writes new random numbers, and the tag, into the first `count` requests of a batch. With --sequential the numbers of
- * each kind come from its counter, which all threads share and all tests continue. */
+/* Memory of a connection for the values of a batch, which the server reads and writes. */
+struct bench_memory {
+    uint64_t address;
+    uint32_t rkey;
+};
+/* Writes new random numbers, the tag and the memory into the first `count` requests of a batch. With --sequential the
+ * numbers of each kind come from its counter, which all threads share and all tests continue. */
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
-                   const char *tag);
+                   const char *tag, const struct bench_memory *memory);
 
 /* --- Running --- */
 

@@ -56,7 +56,7 @@ static struct bench_node *node_find(struct bench_cluster *cluster, const struct 
     return node;
 }
 
-static void fail(const char *what, const char *why) {
+static void benchmark_cluster_fail(const char *what, const char *why) {
     fprintf(stderr, "%s%s\n", what, why);
     exit(1);
 }
@@ -91,7 +91,7 @@ static bool slots_read(struct bench_cluster *cluster, const struct bench_options
                 slots_add(cluster, &o->endpoint, node, from, to)->is_replica = k > 2;
         }
     }
-    if (cluster->count == 0) fail("ERROR: --rfr yes needs replicas, and the cluster has none", "");
+    if (cluster->count == 0) benchmark_cluster_fail("ERROR: --rfr yes needs replicas, and the cluster has none", "");
     return true;
 }
 
@@ -107,11 +107,11 @@ static void session_open(struct session *s, const struct endpoint *e) {
     session_init(s);
     if (session_connect(s, e, 0) < 0) {
         snprintf(text, sizeof text, "Could not connect to server at %s: ", where);
-        fail(text, s->error);
+        benchmark_cluster_fail(text, s->error);
     }
     if (!session_authenticate(s, e)) {
         snprintf(text, sizeof text, "Node %s replied with error:\n", where);
-        fail(text, s->error);
+        benchmark_cluster_fail(text, s->error);
     }
 }
 
@@ -134,11 +134,12 @@ void cluster_discover(struct bench_cluster *cluster, const struct bench_options 
         cluster->tags = tags_make();
         const struct resp_value *reply = SESSION_CALL(&s, "CLUSTER", "SLOTS");
         if (!slots_read(cluster, o, reply)) {
-            fail("ERROR: failed to fetch the cluster's slots: ",
-                 reply && reply->type == RESP_ERROR ? reply->text.data : "the reply is not a list of slots");
+            benchmark_cluster_fail("ERROR: failed to fetch the cluster's slots: ",
+                                   reply && reply->type == RESP_ERROR ? reply->text.data
+                                                                      : "the reply is not a list of slots");
         }
         if (o->output != OUTPUT_CSV) show_nodes(cluster, o);
-        if (o->clients < cluster->count) fail("ERROR: there are fewer clients (-c) than nodes", "");
+        if (o->clients < cluster->count) benchmark_cluster_fail("ERROR: there are fewer clients (-c) than nodes", "");
     } else {
         node_add(cluster, &o->endpoint);
     }
@@ -151,7 +152,7 @@ void cluster_discover(struct bench_cluster *cluster, const struct bench_options 
             char where[160], text[320];
             endpoint_format(&node->endpoint, where, sizeof where);
             snprintf(text, sizeof text, "Node %s replied with error:\n", where);
-            fail(text, reply->text.data);
+            benchmark_cluster_fail(text, reply->text.data);
         }
         node->save = config_get(&s, "save");
         node->appendonly = config_get(&s, "appendonly");

@@ -126,7 +126,7 @@ static bool chance(unsigned percent) {
     return random_below(100) < percent;
 }
 
-static const char *text_of(const struct resp_value *map, const char *key) {
+static const char *benchmark_fuzz_text_of(const struct resp_value *map, const char *key) {
     const struct resp_value *value = resp_value_get(map, key);
     return value && !resp_is_aggregate(value) && value->text.data ? value->text.data : "";
 }
@@ -196,7 +196,7 @@ static void add_arguments(struct fuzz_request *request, const struct resp_value 
 
 /* Adds one occurrence of an argument, without its token. */
 static void add_value(struct fuzz_request *request, const struct resp_value *argument) {
-    const char *type = text_of(argument, "type"), *name = text_of(argument, "name");
+    const char *type = benchmark_fuzz_text_of(argument, "type"), *name = benchmark_fuzz_text_of(argument, "name");
     const struct resp_value *parts = resp_value_get(argument, "arguments");
     if (strcmp(type, "oneof") == 0) {
         if (!parts || !parts->count) return;
@@ -224,7 +224,7 @@ static void add_value(struct fuzz_request *request, const struct resp_value *arg
 }
 
 static void add_argument(struct fuzz_request *request, const struct resp_value *argument) {
-    const char *token = text_of(argument, "token"), *type = text_of(argument, "type");
+    const char *token = benchmark_fuzz_text_of(argument, "token"), *type = benchmark_fuzz_text_of(argument, "type");
     if (has_flag(argument, "optional") && chance(50)) return;
     int count = has_flag(argument, "multiple") ? 1 + (int)random_below(REPEAT_MAX) : 1;
     bool each = has_flag(argument, "multiple_token");
@@ -308,7 +308,7 @@ static void request_make(const struct fuzz *fuzz, struct fuzz_request *request) 
     } else {
         const char *bar = strchr(command->name, '|');
         const struct resp_value *arguments = resp_value_get(command->doc, "arguments");
-        request->group = text_of(command->doc, "group");
+        request->group = benchmark_fuzz_text_of(command->doc, "group");
         add_text(request, command->name, bar ? (size_t)(bar - command->name) : strlen(command->name));
         if (bar) add_text(request, bar + 1, strlen(bar + 1));
         if (arguments) add_arguments(request, arguments);
@@ -317,10 +317,7 @@ static void request_make(const struct fuzz *fuzz, struct fuzz_request *request) 
 }
 
 static void command_add(struct fuzz *fuzz, const char *name, const struct resp_value *doc) {
-    if (fuzz->command_count == fuzz->command_capacity) {
-        fuzz->command_capacity = fuzz->command_capacity ? fuzz->command_capacity * 2 : 256;
-        fuzz->commands = mem_realloc(fuzz->commands, (size_t)fuzz->command_capacity * sizeof *fuzz->commands);
-    }
+    mem_grow(fuzz->commands, fuzz->command_count, fuzz->command_capacity, 256);
     fuzz->commands[fuzz->command_count++] = (struct fuzz_command){name, doc};
 }
 
@@ -364,7 +361,7 @@ static void request_keep(struct fuzz_client *client, const struct fuzz_request *
     output_write(&client->last.out, slice_make("", 1));
 }
 
-static int number_of(const struct fuzz *fuzz, const struct fuzz_client *client) {
+static int benchmark_fuzz_number_of(const struct fuzz *fuzz, const struct fuzz_client *client) {
     return (int)(client - fuzz->clients) + 1;
 }
 
@@ -387,8 +384,8 @@ static bool client_recover(struct fuzz *fuzz, struct fuzz_client *client) {
         bool open = session_is_open(&client->session);
         fuzz->timeouts += open;
         fuzz->reconnections += !open;
-        say(fuzz, FUZZ_DEBUG, "[client %d] %s: %s", number_of(fuzz, client), open ? "No reply" : client->session.error,
-            memory_output_slice(&client->last).data);
+        say(fuzz, FUZZ_DEBUG, "[client %d] %s: %s", benchmark_fuzz_number_of(fuzz, client),
+            open ? "No reply" : client->session.error, memory_output_slice(&client->last).data);
     }
     if (client_open(fuzz, &client->session)) return !malformed;
     say(fuzz, FUZZ_ERROR, "The server does not answer: %s", client->session.error);
@@ -405,9 +402,9 @@ static bool client_read(struct fuzz *fuzz, struct fuzz_client *client) {
     fuzz->succeeded += !error;
     fuzz->errors += error;
     if (resp_is_aggregate(reply))
-        say(fuzz, FUZZ_DEBUG, "[client %d] -> (%zu elements)", number_of(fuzz, client), reply->count);
+        say(fuzz, FUZZ_DEBUG, "[client %d] -> (%zu elements)", benchmark_fuzz_number_of(fuzz, client), reply->count);
     else
-        say(fuzz, FUZZ_DEBUG, "[client %d] -> %.100s", number_of(fuzz, client),
+        say(fuzz, FUZZ_DEBUG, "[client %d] -> %.100s", benchmark_fuzz_number_of(fuzz, client),
             reply->text.data ? reply->text.data : "(nil)");
     return true;
 }

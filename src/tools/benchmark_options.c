@@ -30,6 +30,8 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            " --sni <host>       Server name for SNI, the TLS extension\n"
                            " --tls-ciphers <list>  Ciphers of TLS 1.2, see ciphers(1ssl)\n"
                            " --tls-ciphersuites <list>  Cipher suites of TLS 1.3\n"
+                           " --placement        SET and GET by direct placement, from and to registered memory of\n"
+                           "                    this program; needs --rdma\n"
                            " --rdma-base-protocol  Use Valkey over RDMA without protocol extensions\n"
                            " --rdma-busy-poll-us <us>  Time to poll for completions before sleeping (default: 10\n"
                            "                    if there are spare CPUs, else 0)\n"
@@ -106,12 +108,12 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            "   valkey-benchmark -t set,get --report compare.html\n"
                            "   valkey-benchmark -t set,get --rdma --report-add compare.html\n";
 
-static void fail(const char *text) {
+static void benchmark_options_fail(const char *text) {
     fprintf(stderr, "%s\n", text);
     exit(1);
 }
 
-static struct number_option {
+static struct benchmark_number_option {
     const char *name;
     size_t offset;
     int64_t min, max;
@@ -143,8 +145,15 @@ static struct flag_option {
 } const flags[] = {
 #define FLAG(name, field)                                                                                              \
     { name, offsetof(struct bench_options, field) }
-    FLAG("-3", resp3), FLAG("--cluster", cluster), FLAG("--enable-tracking", tracking), FLAG("-l", loop),
-    FLAG("-I", idle),  FLAG("-x", stdin_argument), FLAG("--sequential", sequential),    FLAG("--fuzz", fuzz),
+    FLAG("-3", resp3),
+    FLAG("--cluster", cluster),
+    FLAG("--enable-tracking", tracking),
+    FLAG("-l", loop),
+    FLAG("-I", idle),
+    FLAG("-x", stdin_argument),
+    FLAG("--sequential", sequential),
+    FLAG("--fuzz", fuzz),
+    FLAG("--placement", placement),
 #undef FLAG
 };
 
@@ -156,7 +165,7 @@ static int table_option(struct bench_options *o, int argc, char **argv, int i) {
         return 1;
     }
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
-        const struct number_option *number = &numbers[k];
+        const struct benchmark_number_option *number = &numbers[k];
         if (strcmp(argv[i], number->name) != 0) continue;
         if (i + 1 >= argc) return -1;
         int64_t value;
@@ -178,7 +187,8 @@ static int report_option(struct bench_options *o, int argc, char **argv, int i) 
     if (!label && !add && !baseline && strcmp(argv[i], "--report") != 0) return 0;
     if (i + 1 >= argc) return -1;
     if (!argv[i + 1][0])
-        fail("--report, --report-add, --report-label and --report-baseline take a text that is not empty");
+        benchmark_options_fail(
+            "--report, --report-add, --report-label and --report-baseline take a text that is not empty");
     text_set(label ? &o->report_label : baseline ? &o->report_baseline : &o->report_file, argv[i + 1]);
     if (!label && !baseline) o->report_add = add;
     return 2;
@@ -198,8 +208,7 @@ static void word_append(struct output *out, const char *word) {
 
 /* The command line for the page, without the passwords of -a and -u. */
 static char *command_line_make(int argc, char **argv) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     output_write(&text.out, SLICE("valkey-benchmark"));
     for (int i = 1; i < argc; i++) {
         char *word = mem_strdup(argv[i]);
@@ -240,7 +249,8 @@ static int fuzz_option(struct bench_options *o, int argc, char **argv, int i) {
             else if (strcmp(name, "config-commands") == 0)
                 o->fuzz_config = true;
             else
-                fail("--fuzz-mode takes malformed-commands, config-commands, or both with a comma between them");
+                benchmark_options_fail(
+                    "--fuzz-mode takes malformed-commands, config-commands, or both with a comma between them");
         }
         mem_free(modes);
         return 2;
@@ -250,7 +260,7 @@ static int fuzz_option(struct bench_options *o, int argc, char **argv, int i) {
             o->fuzz_level = (enum bench_fuzz_level)level;
             return 2;
         }
-    fail("--fuzz-loglevel takes none, error, info or debug");
+    benchmark_options_fail("--fuzz-loglevel takes none, error, info or debug");
     return 0;
 }
 
@@ -273,7 +283,7 @@ static int other_option(struct bench_options *o, int argc, char **argv, int i) {
     if (rfr) {
         const char *mode = argv[i + 1];
         bool yes = strcmp(mode, "yes") == 0, no = strcmp(mode, "no") == 0;
-        if (!yes && !no && strcmp(mode, "all") != 0) fail("--rfr takes no, yes or all");
+        if (!yes && !no && strcmp(mode, "all") != 0) benchmark_options_fail("--rfr takes no, yes or all");
         o->read_primaries = !yes;
         o->read_replicas = !no;
     } else if (argv[i][1] == 'k') {
@@ -310,7 +320,7 @@ static void command_take(struct bench_options *o, int argc, char **argv) {
     for (int i = 0; i < argc; i++) o->command_argv[i] = slice_of(argv[i]);
     o->command_argc = argc;
     if (o->stdin_argument) {
-        if (argc == 0) fail("-x needs a command whose last argument it is to read");
+        if (argc == 0) benchmark_options_fail("-x needs a command whose last argument it is to read");
         o->command_argv[o->command_argc++] = stdin_read();
     }
 }
@@ -343,7 +353,7 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
             break;
         }
         int used = endpoint_option(&o->endpoint, argc, argv, i, error, sizeof error);
-        if (used == -2) fail(error);
+        if (used == -2) benchmark_options_fail(error);
         if (used == 0) used = table_option(o, argc, argv, i);
         if (used == 0) used = report_option(o, argc, argv, i);
         if (used == 0) used = fuzz_option(o, argc, argv, i);
@@ -361,18 +371,22 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
     command_take(o, argc - i, argv + i);
     if (o->tests && o->command_argc) fputs("WARNING: Option -t is ignored, because a command is given.\n", stderr);
     if (o->tests && !o->command_argc) tests_warn_unknown(o);
-    if (o->duration && counted) fail("Options -n and --duration are mutually exclusive.");
+    if (o->duration && counted) benchmark_options_fail("Options -n and --duration are mutually exclusive.");
     if (o->duration) o->requests = INT64_MAX / 2;
     if (o->fuzz && (o->cluster || o->report_file || o->command_argc || o->loop || o->idle))
-        fail("--fuzz takes no command, and not --cluster, --report, -l or -I");
-    if (!o->fuzz && (o->fuzz_malformed || o->fuzz_config)) fail("--fuzz-mode needs --fuzz");
-    if (o->sequential && !o->random_keys) fail("--sequential needs -r");
-    if (o->report_file && (o->loop || o->idle)) fail("--report needs a run that ends, not -l or -I");
-    if (o->report_label && !o->report_file) fail("--report-label needs --report or --report-add");
-    if (o->report_baseline && !o->report_file) fail("--report-baseline needs --report or --report-add");
+        benchmark_options_fail("--fuzz takes no command, and not --cluster, --report, -l or -I");
+    if (!o->fuzz && (o->fuzz_malformed || o->fuzz_config)) benchmark_options_fail("--fuzz-mode needs --fuzz");
+    if (o->sequential && !o->random_keys) benchmark_options_fail("--sequential needs -r");
+    if (o->report_file && (o->loop || o->idle)) benchmark_options_fail("--report needs a run that ends, not -l or -I");
+    if (o->report_label && !o->report_file) benchmark_options_fail("--report-label needs --report or --report-add");
+    if (o->report_baseline && !o->report_file)
+        benchmark_options_fail("--report-baseline needs --report or --report-add");
     if (o->report_file) o->command_line = command_line_make(argc, argv);
+    if (o->placement && (!o->endpoint.rdma || o->endpoint.tls))
+        benchmark_options_fail("--placement needs --rdma, without --tls");
+    if (o->placement && !o->data_size) benchmark_options_fail("--placement needs values of at least one byte (-d)");
     char error[512];
-    if (!endpoint_prepare(&o->endpoint, error, sizeof error)) fail(error);
+    if (!endpoint_prepare(&o->endpoint, error, sizeof error)) benchmark_options_fail(error);
     if (o->precision < 3) o->precision = 3;
     if (o->threads < 1) o->threads = 1;
     if (o->threads > THREADS_MAX) {

@@ -50,7 +50,7 @@ struct bench_page {
     int tests_count;
 };
 
-static void fail(const char *what, const char *path, const char *why) {
+static void benchmark_page_fail(const char *what, const char *path, const char *why) {
     fprintf(stderr, "%s %s: %s\n", what, path, why);
     exit(1);
 }
@@ -265,8 +265,9 @@ static void earlier_read(struct bench_page *page, const char *path) {
     FILE *file = fopen(path, "re");
     if (!file && errno == ENOENT) return;
     struct stat status;
-    if (!file || fstat(fileno(file), &status) < 0) fail("Cannot read", path, strerror(errno));
-    if (!S_ISREG(status.st_mode) || status.st_size > PAGE_MAX) fail("Cannot add to", path, "not a report");
+    if (!file || fstat(fileno(file), &status) < 0) benchmark_page_fail("Cannot read", path, strerror(errno));
+    if (!S_ISREG(status.st_mode) || status.st_size > PAGE_MAX)
+        benchmark_page_fail("Cannot add to", path, "not a report");
     size_t size = (size_t)status.st_size;
     char *text = mem_alloc(size + 1);
     size_t got = fread(text, 1, size, file);
@@ -277,10 +278,11 @@ static void earlier_read(struct bench_page *page, const char *path) {
         return;
     }
     const char *at = strstr(text, runs_mark);
-    if (!strstr(text, generator_mark) || !at) fail("Cannot add to", path, "not a report of valkey-benchmark");
+    if (!strstr(text, generator_mark) || !at)
+        benchmark_page_fail("Cannot add to", path, "not a report of valkey-benchmark");
     while ((at = strstr(at, block_begin))) {
         const char *end = strstr(at, block_end);
-        if (!end) fail("Cannot add to", path, "the last run in it is not complete");
+        if (!end) benchmark_page_fail("Cannot add to", path, "the last run in it is not complete");
         end += sizeof block_end - 1;
         output_write(&page->earlier.out, slice_make(at, (size_t)(end - at)));
         at = end;
@@ -312,7 +314,7 @@ static void file_write(struct bench_page *page) {
     }
     if (written) return;
     if (file) unlink(page->temporary);
-    fail("Cannot write", path, strerror(error));
+    benchmark_page_fail("Cannot write", path, strerror(error));
 }
 
 struct bench_page *page_open(const struct bench_options *o, const struct bench_cluster *cluster) {

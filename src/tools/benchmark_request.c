@@ -15,7 +15,14 @@
 static const char *const placeholders[PATCH_KINDS] = {"__rand_int__", "__rand_1st__", "__rand_2nd__", "__rand_3rd__",
                                                       "__rand_4th__", "__rand_5th__", "__rand_6th__", "__rand_7th__",
                                                       "__rand_8th__", "__rand_9th__"};
-enum { DIGITS = 12 };
+enum { DIGITS = 12, KEY_DIGITS = 10, ADDRESS_DIGITS = 20, TAG_LETTERS = 5 };
+
+static size_t patch_length(int kind) {
+    return kind == PATCH_TAG       ? TAG_LETTERS
+           : kind == PATCH_KEY     ? KEY_DIGITS
+           : kind == PATCH_ADDRESS ? ADDRESS_DIGITS
+                                   : DIGITS;
+}
 
 static void patch_add(struct bench_request *r, size_t offset, int kind) {
     if ((r->patches_count & (r->patches_count - 1)) == 0) {
@@ -45,12 +52,15 @@ void request_build_raw(struct bench_request *r, const struct bench_options *o, s
         for (int kind = 0; kind < PATCH_KINDS; kind++) patches_find(r, placeholders[kind], kind);
     }
     if (o->cluster) patches_find(r, "{tag}", PATCH_TAG);
+    if (o->placement) {
+        patches_find(r, "__rkey____", PATCH_KEY);
+        patches_find(r, "__address___________", PATCH_ADDRESS);
+    }
 }
 
 /* Replaces every `from` in an argument. The result is new memory that the caller frees. */
 static struct slice replace(struct slice text, const char *from, struct slice to) {
-    struct memory_output out;
-    memory_output_init(&out);
+    struct memory_output out = MEMORY_OUTPUT_INIT;
     size_t from_len = strlen(from);
     const char *at = text.data, *end = text.data + text.len, *found;
     while ((found = memmem(at, (size_t)(end - at), from, from_len))) {
@@ -88,8 +98,7 @@ static void command_write(struct output *out, int argc, const struct slice *argv
 void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv) {
     enum { COMMANDS_MAX = 1000000 };
     char *data = data_make((size_t)o->data_size);
-    struct memory_output out;
-    memory_output_init(&out);
+    struct memory_output out = MEMORY_OUTPUT_INIT;
     int64_t commands = 0, times, number;
     for (int i = 0, end; i <= argc; i = end + 1) {
         for (times = 1; i < argc && parse_int64(argv[i], &number) && number > 0; i++)
@@ -123,7 +132,7 @@ static size_t next_patch(const struct bench_request *r, size_t from, size_t *end
         const struct bench_patch *patch = &r->patches[i];
         if (patch->offset < from || patch->offset >= first) continue;
         first = patch->offset;
-        *end = first + (patch->kind == PATCH_TAG ? 5 : DIGITS);
+        *end = first + patch_length(patch->kind);
     }
     return first;
 }
@@ -162,10 +171,14 @@ static inline void digits_write(char *at, uint64_t value) {
     six_digits_write(at + DIGITS / 2, (uint32_t)(value % 1000000));
 }
 
+static void number_write(char *at, size_t digits, uint64_t value) {
+    for (; digits > 0; value /= 10) at[--digits] = (char)('0' + value % 10);
+}
+
 static _Alignas(64) _Atomic uint64_t counters[PATCH_KINDS]; /* for --sequential */
 
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
-                   const char *tag) {
+                   const char *tag, const struct bench_memory *memory) {
     if (r->patches_count == 0) return;
     uint64_t keyspace = o->keyspace > 0 ? (uint64_t)o->keyspace : 1;
     for (int i = 0; i < count; i++, bytes += r->size) {
@@ -174,7 +187,13 @@ void request_patch(const struct bench_request *r, const struct bench_options *o,
         for (int k = 0; k < r->patches_count; k++) {
             const struct bench_patch *patch = &r->patches[k];
             if (patch->kind == PATCH_TAG) {
-                memcpy(bytes + patch->offset, (char[5]){'{', tag[0], tag[1], tag[2], '}'}, 5);
+                memcpy(bytes + patch->offset, (char[TAG_LETTERS]){'{', tag[0], tag[1], tag[2], '}'}, TAG_LETTERS);
+                continue;
+            }
+            if (patch->kind == PATCH_KEY || patch->kind == PATCH_ADDRESS) {
+                uint64_t address = memory->address + (uint64_t)i * (uint64_t)o->data_size;
+                number_write(bytes + patch->offset, patch_length(patch->kind),
+                             patch->kind == PATCH_KEY ? memory->rkey : address);
                 continue;
             }
             if (patch->kind == PATCH_RANDOM || !(drawn >> patch->kind & 1)) {

@@ -20,6 +20,7 @@
 #include "tools/benchmark.h"
 #ifdef USE_RDMA
 #include "net/rdma/rdma.h"
+#include "net/rdma/read.h"
 #endif
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +37,7 @@ enum {
 };
 static const uint64_t LATENCY_MAX_NS = UINT64_C(60) * 1000 * 1000 * 1000;
 
-struct run { /* shared by all threads */
+struct benchmark_run { /* shared by all threads */
     const struct bench_options *options;
     struct bench_cluster *cluster;
     const struct bench_request *request;
@@ -52,10 +53,10 @@ struct run { /* shared by all threads */
     char error[512];
 };
 
-struct worker {
-    _Alignas(64) struct run *run;
+struct benchmark_worker {
+    _Alignas(64) struct benchmark_run *run;
     struct event_loop *loop;
-    struct client *clients;
+    struct benchmark_client *clients;
     int clients_count, clients_ready, clients_busy;
     int index;
     uint64_t credit;          /* requests claimed and not yet sent */
@@ -67,26 +68,31 @@ struct worker {
     uint64_t warm_until_ns, deadline_ns; /* 0: none */
     uint64_t interval_ns, next_ns;       /* between two requests; time of the next batch; interval 0: no limit */
     struct event_timer pace;
-    struct client **early; /* a ring of clients_count entries: clients that wait for next_ns */
+    struct benchmark_client **early; /* a ring of clients_count entries: clients that wait for next_ns */
     int early_first, early_count;
     bool failed, running;
     pthread_t thread;
     _Alignas(64) _Atomic uint64_t done, latency_ns; /* read by the thread that shows progress */
 };
 
-struct client {
+struct benchmark_client {
     struct connection *conn;
-    struct worker *worker;
+    struct benchmark_worker *worker;
     const struct bench_node *node;
     struct reply_counter counter;
     bool discarding; /* the bytes that the counter is to skip do not come here */
     int greeting_missing;
-    int pending; /* replies of the batch not yet received */
+    int pending;                /* replies of the batch not yet received */
+    struct bench_memory memory; /* --placement */
+    char *arena;
+#ifdef USE_RDMA
+    struct rdma_window window;
+#endif
     uint64_t sent_ns;
 };
 
-static void run_fail(struct worker *w, enum bench_outcome outcome, const char *text) {
-    struct run *run = w->run;
+static void run_fail(struct benchmark_worker *w, enum bench_outcome outcome, const char *text) {
+    struct benchmark_run *run = w->run;
     pthread_mutex_lock(&run->mutex);
     if (run->outcome == BENCH_DONE) {
         run->outcome = outcome;
@@ -98,8 +104,8 @@ static void run_fail(struct worker *w, enum bench_outcome outcome, const char *t
 }
 
 /* Claims up to `wanted` of the requests that remain. */
-static uint64_t claim(struct worker *w, uint64_t wanted) {
-    struct run *run = w->run;
+static uint64_t claim(struct benchmark_worker *w, uint64_t wanted) {
+    struct benchmark_run *run = w->run;
     if (w->credit == 0) {
         /* Chunks are small enough that all threads finish at about the same time. */
         uint64_t piece = run->options->threads == 1 ? run->total : run->total / (uint64_t)(run->options->threads * 64);
@@ -113,10 +119,10 @@ static uint64_t claim(struct worker *w, uint64_t wanted) {
     return got;
 }
 
-static void client_connect(struct client *client);
+static void client_connect(struct benchmark_client *client);
 
 /* Writes the first `count` requests of the batch. */
-static inline void batch_write(struct worker *w, struct output *out, uint64_t count) {
+static inline void batch_write(struct benchmark_worker *w, struct output *out, uint64_t count) {
     size_t size = w->run->request->size;
     if (__builtin_expect(w->parts_count == 0, 1)) {
         output_write(out, slice_make(w->scratch, count * size));
@@ -133,20 +139,20 @@ static inline void batch_write(struct worker *w, struct output *out, uint64_t co
     }
 }
 
-static void client_send(struct client *client, uint64_t now);
+static void client_send(struct benchmark_client *client, uint64_t now);
 
 /* Whether all requests are claimed, or the time is over. */
-static bool nothing_left(const struct worker *w, uint64_t now) {
+static bool nothing_left(const struct benchmark_worker *w, uint64_t now) {
     if (now < w->warm_until_ns) return false;
     if (w->deadline_ns && now >= w->deadline_ns) return true;
     return w->credit == 0 && atomic_load_explicit(&w->run->claimed, memory_order_relaxed) >= w->run->total;
 }
 
 static uint64_t pace_fire(struct event_timer *timer) {
-    struct worker *w = container_of(timer, struct worker, pace);
+    struct benchmark_worker *w = container_of(timer, struct benchmark_worker, pace);
     uint64_t now = clock_monotonic_ns();
     while (w->early_count && (w->next_ns <= now || nothing_left(w, now))) {
-        struct client *client = w->early[w->early_first];
+        struct benchmark_client *client = w->early[w->early_first];
         w->early_first = (w->early_first + 1) % w->clients_count;
         w->early_count--;
         client_send(client, now);
@@ -155,9 +161,9 @@ static uint64_t pace_fire(struct event_timer *timer) {
 }
 
 /* Returns false if it is too early for the client's batch; the timer will send it. */
-static bool pace_allows(struct client *client, uint64_t now) {
+static bool pace_allows(struct benchmark_client *client, uint64_t now) {
     enum { CATCH_UP_NS = 10 * 1000 * 1000 }; /* longer delays are not made up, so that no burst follows a stall */
-    struct worker *w = client->worker;
+    struct benchmark_worker *w = client->worker;
     if (w->next_ns > now) {
         w->early[(w->early_first + w->early_count++) % w->clients_count] = client;
         if (w->early_count == 1) event_timer_set(w->loop, &w->pace, (w->next_ns - now + 999) / 1000, pace_fire);
@@ -169,15 +175,15 @@ static bool pace_allows(struct client *client, uint64_t now) {
 }
 
 /* How many requests of a batch may be sent now; 0: the run is over. */
-static uint64_t batch_count(struct worker *w, uint64_t now) {
+static uint64_t batch_count(struct benchmark_worker *w, uint64_t now) {
     uint64_t count = (uint64_t)w->run->request->count;
     if (now < w->warm_until_ns) return count;
     if (w->deadline_ns && now >= w->deadline_ns) return 0;
     return claim(w, count);
 }
 
-static void client_send(struct client *client, uint64_t now) {
-    struct worker *w = client->worker;
+static void client_send(struct benchmark_client *client, uint64_t now) {
+    struct benchmark_worker *w = client->worker;
     const struct bench_request *request = w->run->request;
     if (w->interval_ns && !nothing_left(w, now) && !pace_allows(client, now)) return;
     uint64_t count = batch_count(w, now);
@@ -189,7 +195,7 @@ static void client_send(struct client *client, uint64_t now) {
         const struct bench_node *node = client->node;
         const char *tag =
             node->slots_count ? w->run->cluster->tags[node->slots[random_below((uint64_t)node->slots_count)]] : NULL;
-        request_patch(request, w->run->options, w->scratch, (int)count, tag);
+        request_patch(request, w->run->options, w->scratch, (int)count, tag, &client->memory);
     }
     client->pending = (int)count * request->commands;
     client->sent_ns = now;
@@ -197,17 +203,42 @@ static void client_send(struct client *client, uint64_t now) {
     conn_flush(client->conn);
 }
 
-static void greeting_ended(struct client *client) {
-    struct worker *w = client->worker;
+static void greeting_ended(struct benchmark_client *client) {
+    struct benchmark_worker *w = client->worker;
     if (!w->running)
         w->clients_ready++;
     else
         client_send(client, clock_monotonic_ns()); /* reconnected (-k 0) */
 }
 
-static void on_connected(struct connection *conn) {
-    struct client *client = conn->owner;
-    const struct run *run = client->worker->run;
+/* Registers memory for the values of a batch. */
+static bool memory_open(struct benchmark_client *client) {
+    const struct bench_options *o = client->worker->run->options;
+    int error = -EOPNOTSUPP;
+#ifdef USE_RDMA
+    enum { PAGE = 4096 };
+    size_t size = ((size_t)o->pipeline * (size_t)o->data_size + PAGE) & ~(size_t)(PAGE - 1);
+    if (!client->arena) {
+        client->arena = aligned_alloc(PAGE, size);
+        if (client->arena)
+            for (size_t i = 0; i < size; i++) client->arena[i] = (char)(i * 7 + i / PAGE);
+    }
+    error = client->arena ? rdma_window_open(client->conn, RDMA_WINDOW_PLACED, client->arena, size, &client->window)
+                          : -ENOMEM;
+    client->memory = (struct bench_memory){(uintptr_t)client->arena, client->window.rkey};
+#endif
+    if (!error) return true;
+    char text[256];
+    snprintf(text, sizeof text, "Error: --placement: cannot register %lld bytes for each of %lld values: %s",
+             (long long)o->data_size, (long long)o->pipeline, strerror(-error));
+    run_fail(client->worker, BENCH_FAILED, text);
+    return false;
+}
+
+static void benchmark_run_on_connected(struct connection *conn) {
+    struct benchmark_client *client = conn->owner;
+    const struct benchmark_run *run = client->worker->run;
+    if (run->options->placement && !memory_open(client)) return;
     client->greeting_missing = run->greeting_replies;
     if (!client->greeting_missing) {
         greeting_ended(client);
@@ -218,7 +249,7 @@ static void on_connected(struct connection *conn) {
 }
 
 /* The benchmark looks at no value. Over RDMA it does not even copy a large one out of the receive buffer. */
-static void value_discard(struct client *client) {
+static void value_discard(struct benchmark_client *client) {
 #ifdef USE_RDMA
     enum { LEAST = 1024 };
     client->discarding = client->counter.skip >= LEAST && rdma_discard(client->conn, client->counter.skip);
@@ -226,7 +257,7 @@ static void value_discard(struct client *client) {
 }
 
 /* Counts the replies that have come, `limit` at most, and consumes them. -1: invalid RESP. */
-static int64_t take_replies(struct client *client, int64_t limit) {
+static int64_t take_replies(struct benchmark_client *client, int64_t limit) {
     size_t used = 0;
     struct slice input = conn_peek(client->conn); /* empty if nothing follows a discarded value */
     int64_t before = client->discarding ? reply_skipped(&client->counter) : 0;
@@ -239,8 +270,8 @@ static int64_t take_replies(struct client *client, int64_t limit) {
 }
 
 static void on_readable(struct connection *conn) {
-    struct client *client = conn->owner;
-    struct worker *w = client->worker;
+    struct benchmark_client *client = conn->owner;
+    struct benchmark_worker *w = client->worker;
     bool greeting = client->greeting_missing > 0;
     int64_t count = take_replies(client, greeting ? client->greeting_missing : client->pending);
     if (__builtin_expect(count < 0, 0)) {
@@ -271,9 +302,9 @@ static void on_readable(struct connection *conn) {
     client_connect(client);
 }
 
-static void on_closed(struct connection *conn) {
-    struct client *client = conn->owner;
-    struct worker *w = client->worker;
+static void benchmark_run_on_closed(struct connection *conn) {
+    struct benchmark_client *client = conn->owner;
+    struct benchmark_worker *w = client->worker;
     char text[512], where[128];
     endpoint_format(&client->node->endpoint, where, sizeof where);
     if (!conn->error)
@@ -286,19 +317,19 @@ static void on_closed(struct connection *conn) {
 }
 
 static const struct connection_events events = {
-    .connected = on_connected, .readable = on_readable, .closed = on_closed};
+    .connected = benchmark_run_on_connected, .readable = on_readable, .closed = benchmark_run_on_closed};
 
-static void client_connect(struct client *client) {
+static void client_connect(struct benchmark_client *client) {
     memset(&client->counter, 0, sizeof client->counter);
     client->discarding = false;
     client->conn = endpoint_connect(&client->node->endpoint, client->worker->loop, 0, &events, client);
     conn_set_in_limit(client->conn, 16 * 1024 * 1024);
 }
 
-static void worker_open(struct worker *w) {
-    struct run *run = w->run;
+static void worker_open(struct benchmark_worker *w) {
+    struct benchmark_run *run = w->run;
     for (int i = 0; i < w->clients_count; i++) {
-        struct client *client = &w->clients[i];
+        struct benchmark_client *client = &w->clients[i];
         client->worker = w;
         client->node = &run->cluster->nodes[(i * (int)run->options->threads + w->index) % run->cluster->count];
         client_connect(client);
@@ -308,8 +339,8 @@ static void worker_open(struct worker *w) {
     while (w->clients_ready < w->clients_count && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
 }
 
-static void worker_drive(struct worker *w) {
-    struct run *run = w->run;
+static void worker_drive(struct benchmark_worker *w) {
+    struct benchmark_run *run = w->run;
     const struct bench_options *o = run->options;
     const uint64_t second = 1000 * 1000 * 1000;
     w->running = true;
@@ -324,8 +355,8 @@ static void worker_drive(struct worker *w) {
 }
 
 static void *worker_main(void *arg) {
-    struct worker *w = arg;
-    struct run *run = w->run;
+    struct benchmark_worker *w = arg;
+    struct benchmark_run *run = w->run;
     const struct bench_request *request = run->request;
     size_t size = request->size * (size_t)request->count;
     random_seed((uint64_t)run->options->seed + (uint64_t)w->index);
@@ -351,6 +382,7 @@ static void *worker_main(void *arg) {
     event_timer_cancel(w->loop, &w->pace);
     event_loop_turn(w->loop, 0);
     event_loop_free(w->loop);
+    for (int i = 0; i < w->clients_count; i++) free(w->clients[i].arena);
     mem_free(w->clients);
     mem_free(w->early);
     mem_free(w->scratch);
@@ -409,6 +441,7 @@ static void rdma_choose(const struct bench_options *o) {
     int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     rdma_settings.busy_poll_us = o->busy_poll_us >= 0 ? (uint32_t)o->busy_poll_us : count > o->threads ? SPIN_US : 0;
     rdma_settings.rx_size = rx_size_for(o);
+    if (o->placement) rdma_settings.max_registered = 0;
 #endif
 }
 
@@ -421,8 +454,8 @@ static void series_add(struct bench_series *series, double seconds, uint64_t don
     series->samples[series->count++] = (struct bench_sample){seconds, done, latency_ns};
 }
 
-static void run_watch(struct run *run, struct worker *workers, int count, struct bench_series *series,
-                      bench_progress *progress, void *context) {
+static void run_watch(struct benchmark_run *run, struct benchmark_worker *workers, int count,
+                      struct bench_series *series, bench_progress *progress, void *context) {
     uint64_t start = clock_monotonic_us(), shown = start;
     uint64_t counted = start + (uint64_t)run->options->warmup * 1000 * 1000, sampled = counted;
     while (atomic_load(&run->working) > 0) {
@@ -452,11 +485,12 @@ static void series_end(struct bench_series *series, const struct bench_result *r
     series_add(series, result->seconds, h->count, h->sum);
 }
 
-static void run_collect(struct run *run, struct worker *workers, int count, struct bench_result *result) {
+static void run_collect(struct benchmark_run *run, struct benchmark_worker *workers, int count,
+                        struct bench_result *result) {
     uint64_t start = UINT64_MAX, end = 0;
     result->latencies = histogram_new(LATENCY_BITS, LATENCY_MAX_NS);
     for (int i = 0; i < count; i++) {
-        struct worker *w = &workers[i];
+        struct benchmark_worker *w = &workers[i];
         histogram_merge(result->latencies, w->latencies);
         histogram_free(w->latencies);
         if (w->start_ns && w->start_ns < start) start = w->start_ns;
@@ -471,9 +505,8 @@ static void run_collect(struct run *run, struct worker *workers, int count, stru
 void bench_run(const struct bench_options *o, struct bench_cluster *cluster, const struct bench_request *request,
                struct bench_result *result, bench_progress *progress, void *context) {
     int count = (int)o->threads;
-    struct memory_output greeting;
-    memory_output_init(&greeting);
-    struct run run = {.options = o, .cluster = cluster, .request = request};
+    struct memory_output greeting = MEMORY_OUTPUT_INIT;
+    struct benchmark_run run = {.options = o, .cluster = cluster, .request = request};
     run.total = ((uint64_t)o->requests + (uint64_t)request->commands - 1) / (uint64_t)request->commands;
     run.greeting_replies = greeting_write(o, &greeting.out);
     run.greeting = memory_output_slice(&greeting);
@@ -484,10 +517,10 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
     result->series.count = 0;
     result->series.interval_us = SAMPLE_US;
     /* Counters that other threads read have their own cache lines; the additional element allows to align the array. */
-    void *memory = mem_calloc((size_t)count + 1, sizeof(struct worker));
-    struct worker *workers = (struct worker *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+    void *memory = mem_calloc((size_t)count + 1, sizeof(struct benchmark_worker));
+    struct benchmark_worker *workers = (struct benchmark_worker *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
     for (int i = 0; i < count; i++) {
-        struct worker *w = &workers[i];
+        struct benchmark_worker *w = &workers[i];
         w->run = &run;
         w->index = i;
         w->clients_count = (int)(o->clients / count + (i < o->clients % count));

@@ -67,9 +67,20 @@ void tests_warn_unknown(const struct bench_options *o) {
     }
 }
 
-/* Copies an argument to `buffer` with {tag} and __score__ replaced. */
+/* With --placement, the commands that have a form for it. */
+static const char *command_of(const struct bench_options *o, const struct test *test) {
+    if (o->placement && strcmp(test->title, "SET") == 0)
+        return "BLOB.SET key:{tag}:__rand_int__ __size__ __rkey____ __address___________ __size__";
+    if (o->placement && strcmp(test->title, "GET") == 0)
+        return "BLOB.GET key:{tag}:__rand_int__ __rkey____ __address___________ __size__";
+    return test->command;
+}
+
+/* Copies an argument to `buffer` with {tag}, __score__ and __size__ replaced. */
 static struct slice word_prepare(const struct bench_options *o, struct slice word, char *buffer, size_t size) {
     if (slice_equal(word, SLICE("__score__"))) return o->random_keys ? SLICE("__rand_int__") : SLICE("0");
+    if (slice_equal(word, SLICE("__size__")))
+        return slice_make(buffer, (size_t)snprintf(buffer, size, "%lld", (long long)o->data_size));
     const char *tag = o->cluster ? NULL : memmem(word.data, word.len, ":{tag}", 6);
     if (!tag) return word;
     int len = snprintf(buffer, size, "%.*s%.*s", (int)(tag - word.data), word.data,
@@ -90,8 +101,7 @@ static void table_test_build(struct bench_request *request, const struct bench_o
 }
 
 static void function_load_build(struct bench_request *request, const struct bench_options *o) {
-    struct memory_output code;
-    memory_output_init(&code);
+    struct memory_output code = MEMORY_OUTPUT_INIT;
     output_write(&code.out, SLICE("#!lua name=benchmarklib\n"));
     for (int64_t i = 0; i < o->functions; i++) {
         char line[128];
@@ -122,7 +132,7 @@ void tests_run(const struct bench_options *o,
         if (!is_selected(o, tests[i].names)) continue;
         struct bench_request request;
         if (tests[i].command)
-            table_test_build(&request, o, tests[i].command);
+            table_test_build(&request, o, command_of(o, &tests[i]));
         else if (strcmp(tests[i].title, "FCALL") == 0)
             fcall_build(&request, o);
         else if (strcmp(tests[i].title, "PING_INLINE") == 0)

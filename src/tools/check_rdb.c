@@ -14,7 +14,7 @@
 enum { CHECKSUM_SINCE = 5, KEY_SHOWN_MAX = 1024 };
 #define WRONG_SIGNATURE "Wrong signature trying to load DB from file"
 
-struct check {
+struct rdb_check {
     struct source *source;
     struct rdb_reader in;
     struct source_buffer key;
@@ -28,7 +28,7 @@ struct check {
     int64_t expire_at;
 };
 
-static void say(const struct check *check, const char *text) {
+static void say(const struct rdb_check *check, const char *text) {
     printf("[offset %llu] %s\n", (unsigned long long)source_offset(check->source), text);
 }
 
@@ -60,13 +60,13 @@ static const char *type_name(int type) {
     return type < (int)(sizeof names / sizeof *names) ? names[type] : NULL;
 }
 
-static bool foreign(const struct check *check) {
+static bool foreign(const struct rdb_check *check) {
     return check->version >= RDB_VERSION_FOREIGN_MIN && check->version <= RDB_VERSION_FOREIGN_MAX;
 }
 
 /* --- Records --- */
 
-static bool read_head(struct check *check) {
+static bool read_head(struct rdb_check *check) {
     char text[64];
     check->doing = "start";
     if (!rdb_read_magic(check->source, &check->version)) return false;
@@ -76,7 +76,7 @@ static bool read_head(struct check *check) {
     return true;
 }
 
-static bool read_aux(struct check *check) {
+static bool read_aux(struct rdb_check *check) {
     struct slice name, value;
     check->doing = "read-aux";
     if (!rdb_read_string_kept(&check->in, &check->key, &name) ||
@@ -87,7 +87,7 @@ static bool read_aux(struct check *check) {
     return true;
 }
 
-static bool read_select(struct check *check) {
+static bool read_select(struct rdb_check *check) {
     check->doing = "read-len";
     check->database = rdb_read_length(&check->in);
     if (check->source->failed) return false;
@@ -96,7 +96,7 @@ static bool read_select(struct check *check) {
     return true;
 }
 
-static bool read_expire(struct check *check, bool seconds) {
+static bool read_expire(struct rdb_check *check, bool seconds) {
     uint32_t value;
     check->doing = "read-expire";
     if (!seconds) {
@@ -107,18 +107,18 @@ static bool read_expire(struct check *check, bool seconds) {
     return !check->source->failed;
 }
 
-static bool read_function(struct check *check) {
+static bool read_function(struct rdb_check *check) {
     check->doing = "read-functions";
     if (!rdb_skip_string(&check->in)) return false;
     check->functions++;
     return true;
 }
 
-static bool skip_lengths(struct check *check, uint64_t count) {
+static bool skip_lengths(struct rdb_check *check, uint64_t count) {
     for (; count && !check->source->failed; count--) rdb_read_length(&check->in);
     return !check->source->failed;
 }
-static bool skip_slot_import(struct check *check) {
+static bool skip_slot_import(struct rdb_check *check) {
     struct slice name;
     if (!rdb_read_string(&check->in, &check->in.second, &name)) return false;
     if (name.len != RDB_SLOT_IMPORT_NAME)
@@ -127,56 +127,35 @@ static bool skip_slot_import(struct check *check) {
     return skip_lengths(check, ranges > UINT64_MAX / 2 ? UINT64_MAX : 2 * ranges);
 }
 
-/* The data of a module delimit themselves: each item follows a code that says how it is read. */
-static bool skip_module_data(struct check *check) {
-    enum { MODULE_END, MODULE_SIGNED, MODULE_UNSIGNED, MODULE_FLOAT, MODULE_DOUBLE, MODULE_STRING };
-    while (!check->source->failed) {
-        uint64_t code = rdb_read_length(&check->in);
-        switch (code) {
-        case MODULE_END: return !check->source->failed;
-        case MODULE_SIGNED:
-        case MODULE_UNSIGNED: rdb_read_length(&check->in); break;
-        case MODULE_FLOAT: source_skip(check->source, sizeof(float)); break;
-        case MODULE_DOUBLE: source_skip(check->source, sizeof(double)); break;
-        case MODULE_STRING: rdb_skip_string(&check->in); break;
-        default:
-            return source_fail(check->source, -EINVAL, "Unknown code %llu in the data of a module",
-                               (unsigned long long)code);
-        }
-    }
-    return false;
-}
-
-static bool skip_module_aux(struct check *check) {
-    enum { WHEN = 2 };
-    char name[RDB_MODULE_NAME + 1], text[64];
+static bool skip_module_aux(struct rdb_check *check) {
+    char name[EXTENSION_NAME + 1], text[64];
     check->doing = "read-module-aux";
     uint64_t id = rdb_read_length(&check->in), code = rdb_read_length(&check->in);
     rdb_read_length(&check->in); /* before or after the keys */
     if (check->source->failed) return false;
-    if (code != WHEN) return source_fail(check->source, -EINVAL, "bad when_opcode");
-    rdb_module_name(id, name);
+    if (code != RDB_ITEM_UNSIGNED) return source_fail(check->source, -EINVAL, "bad when_opcode");
+    rdb_extension_name(id, name);
     snprintf(text, sizeof text, "MODULE AUX for: %s", name);
     say(check, text);
-    return skip_module_data(check);
+    return rdb_skip_items(&check->in);
 }
 
-static void key_ended(struct check *check) {
+static void key_ended(struct rdb_check *check) {
     check->expire_at = check->type = -1;
     check->name = (struct slice){NULL, 0};
 }
 
-static bool skip_module_value(struct check *check, bool expires, bool expired) {
+static bool skip_module_value(struct rdb_check *check, bool expires, bool expired) {
     uint64_t began = source_offset(check->source);
     rdb_read_length(&check->in); /* the module and the version of its encoding */
-    if (!skip_module_data(check)) return false;
+    if (!rdb_skip_items(&check->in)) return false;
     if (check->stats)
         check_rdb_stats_add_module(check->stats, check->database, check->name.len, source_offset(check->source) - began,
                                    expires, expired);
     return true;
 }
 
-static bool read_value(struct check *check, uint8_t type, bool expires, bool expired) {
+static bool read_value(struct rdb_check *check, uint8_t type, bool expires, bool expired) {
     bool attached;
     struct entry *entry = rdb_read_entry(&check->in, type, check->db, check->name, -1, &attached);
     if (check->source->failed) return false;
@@ -189,7 +168,7 @@ static bool read_value(struct check *check, uint8_t type, bool expires, bool exp
     return true;
 }
 
-static bool read_key(struct check *check, uint8_t type) {
+static bool read_key(struct rdb_check *check, uint8_t type) {
     struct slice name;
     if (!type_name(type) || (foreign(check) && type > RDB_STREAM_3)) {
         if (foreign(check) || check->version > RDB_VERSION)
@@ -214,7 +193,7 @@ static bool read_key(struct check *check, uint8_t type) {
     return true;
 }
 
-static bool read_record(struct check *check, uint8_t code) {
+static bool read_record(struct rdb_check *check, uint8_t code) {
     switch (code) {
     case RDB_OPCODE_EXPIRETIME: return read_expire(check, true);
     case RDB_OPCODE_EXPIRETIME_MS: return read_expire(check, false);
@@ -233,7 +212,7 @@ static bool read_record(struct check *check, uint8_t code) {
     }
 }
 
-static bool read_checksum(struct check *check) {
+static bool read_checksum(struct rdb_check *check) {
     check->doing = "check-sum";
     if (check->version < CHECKSUM_SINCE) return true;
     uint64_t sum = source_checksum(check->source), stored;
@@ -248,7 +227,7 @@ static bool read_checksum(struct check *check) {
     return true;
 }
 
-static bool read_all(struct check *check) {
+static bool read_all(struct rdb_check *check) {
     uint8_t code;
     if (!read_head(check)) return false;
     for (;;) {
@@ -261,19 +240,19 @@ static bool read_all(struct check *check) {
 
 /* --- Output --- */
 
-static void show_counts(const struct check *check) {
+static void show_counts(const struct rdb_check *check) {
     printf("[info] %llu keys read\n", (unsigned long long)check->keys);
     printf("[info] %llu expires\n", (unsigned long long)check->expires);
     printf("[info] %llu already expired\n", (unsigned long long)check->expired);
     printf("[info] %llu functions\n", (unsigned long long)check->functions);
 }
 
-static void show_end(const struct check *check, int status) {
+static void show_end(const struct rdb_check *check, int status) {
     printf("[offset %llu] Check RDB returned error code %d (0 means success)\n",
            (unsigned long long)source_offset(check->source), status);
 }
 
-static void show_failure(const struct check *check) {
+static void show_failure(const struct rdb_check *check) {
     printf("--- RDB ERROR DETECTED ---\n");
     const char *reason = rdb_reason(check->source);
     if (strncmp(reason, WRONG_SIGNATURE, strlen(WRONG_SIGNATURE)) == 0)
@@ -288,7 +267,7 @@ static void show_failure(const struct check *check) {
     show_counts(check);
 }
 
-static void show_success(const struct check *check) {
+static void show_success(const struct rdb_check *check) {
     show_end(check, 0);
     say(check, foreign(check) || check->version > RDB_VERSION
                    ? "\\o/ RDB looks OK, but loading requires config 'rdb-version-check relaxed'"
@@ -297,7 +276,7 @@ static void show_success(const struct check *check) {
 }
 
 bool check_rdb(struct source *source, const char *name, const struct check_rdb_options *options) {
-    struct check check = {.source = source, .type = -1, .expire_at = -1};
+    struct rdb_check check = {.source = source, .type = -1, .expire_at = -1};
     clock_update();
     store_types_register();
     struct keyspace *keyspace = keyspace_new(1, NULL);

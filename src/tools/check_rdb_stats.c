@@ -183,7 +183,7 @@ static double percentile(const struct histogram *histogram, double percent) {
 }
 
 /* Metrics, in the order in which they are printed. */
-static const struct metric {
+static const struct rdb_metric {
     const char *name;
     bool decimals; /* printed with two */
 } metrics[] = {{"keys.total", false},        {"expire_keys.total", false}, {"already_expired.total", false},

@@ -1,6 +1,10 @@
 /* cli.c: valkey-cli sends commands to a server and shows the replies. cli.h lists its parts. */
 #include "lib/system/memory.h"
-#include "tools/cli.h"
+#include "tools/cli_hints.h"
+#include "tools/cli_keys.h"
+#include "tools/cli_modes.h"
+#include "tools/cli_repl.h"
+#include "tools/cli_transfer.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -8,7 +12,7 @@
 static struct cli cli;
 static struct slice *words; /* the command from the command line; never freed */
 
-static void fail(const char *text) {
+static void cli_fail(const char *text) {
     fprintf(stderr, "%s\n", text);
     exit(1);
 }
@@ -34,7 +38,7 @@ static int arguments_make(const struct cli_options *o) {
             argv[i] = slice_of(o->argv[i]);
         }
     }
-    if (o->stdin_tag && !tag_found) fail("Using -X option but stdin tag not match.");
+    if (o->stdin_tag && !tag_found) cli_fail("Using -X option but stdin tag not match.");
     if (o->stdin_last) argv[argc++] = cli_read_stdin();
     return argc;
 }

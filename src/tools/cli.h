@@ -1,4 +1,4 @@
-/* cli.h: the parts of valkey-cli.
+/* cli.h: options and connection of valkey-cli, which all of its parts use.
  *
  *   cli.c            the program: parses options, then runs a command, a mode, or the prompt
  *   cli_options.c    the command line
@@ -13,7 +13,9 @@
  *   cli_keys.c       --bigkeys, --memkeys, --hotkeys
  *   cli_transfer.c   --pipe, --rdb, --replica
  *   cli_debug.c      --ldb: the prompt of the script debugger
- *   cli_cluster.c    --cluster: cli_cluster.h lists its parts */
+ *   cli_cluster.c    --cluster: cli_cluster.h lists its parts
+ *
+ * Each of them but cli_options.c and cli_connection.c has a header of its own. */
 #ifndef TOOLS_CLI_H
 #define TOOLS_CLI_H
 #include "resp/request.h"
@@ -60,8 +62,8 @@ struct cli_options {
         password_from_options, ask_password, show_pushes, debug, debug_sync;
     char *stdin_tag, *pattern, *file, *eval_file, *hint;
     int64_t pipe_timeout_s, count, memkeys_samples, hotkeys_count, lru_keys, intrinsic_s;
-    struct cluster_options manager; /* --cluster */
-    int argc;                       /* the command, or the arguments of a mode */
+    struct cli_cluster_options manager; /* --cluster */
+    int argc;                           /* the command, or the arguments of a mode */
     char **argv;
 };
 void cli_options_parse(struct cli_options *o, int argc, char **argv);
@@ -112,72 +114,4 @@ extern volatile bool cli_interrupted;
 void cli_catch_interrupt(struct cli *cli, bool on);
 /* Reads all of standard input. */
 struct slice cli_read_stdin(void);
-
-/* --- Replies as text --- */
-
-void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o, enum cli_output as);
-/* In raw format, without the delimiter after the reply. */
-void format_raw(struct output *out, const struct resp_value *v, const char *delimiter);
-/* "text" in quotes, with escapes as inline commands understand them. */
-void format_quoted(struct output *out, struct slice text);
-/* A push message. Invalidations have their own format for terminals. */
-void format_push(struct output *out, const struct resp_value *v, const struct cli_options *o);
-
-/* --- Help --- */
-
-struct cli_docs;
-struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS; if that fails, from cli_commands.txt */
-void docs_free(struct cli_docs *docs);
-void docs_help(struct cli *cli, int argc, const struct slice *argv);
-/* Writes the arguments that may follow the complete words of a line, as "key value [NX|XX]"; nothing if a word does not
- * match the command's syntax. False: the command is unknown. */
-bool docs_hint(struct cli_docs *docs, struct slice line, struct output *hint);
-/* The same for a line that is being typed: its last word counts as complete if it matches the syntax. */
-void docs_hint_typed(struct cli_docs *docs, struct slice line, struct output *hint);
-/* --test_hint: prints the hint of a line. --test_hint_file: reads pairs of a quoted line and its expected hint from a
- * file, and returns the number of wrong hints, the program's exit code. */
-int hint_print(struct cli *cli, const char *line);
-int hints_check(struct cli *cli, const char *path);
-/* Calls `found` for each command or help topic that starts with the line. After CONFIG GET and CONFIG SET, calls it for
- * each matching option of the server. */
-void docs_complete(struct cli *cli, struct slice line, void (*found)(void *context, const char *text), void *context);
-
-/* --- The prompt --- */
-
-int cli_repl(struct cli *cli);
-/* Builds the command EVAL from the script file of --eval and the arguments. Free *argv with cli_eval_free(). Exits if
- * the file cannot be read. */
-int cli_eval_arguments(const struct cli_options *o, struct slice **argv);
-void cli_eval_free(struct slice *argv);
-/* Starts a debugging session on a new connection and shows where the script has stopped. Returns -1 with a message if
- * it could not start. */
-int debug_start(struct cli *cli);
-/* Handles a line of the prompt during a session. Returns false if the program should exit. */
-bool debug_line(struct cli *cli, int argc, const struct slice *argv);
-/* Handles the debugger's command `eval`, whose argument is the rest of the line, including quotes. False: the line is
- * another command. */
-bool debug_eval(struct cli *cli, const char *line);
-struct line_editor;
-struct line_editor *line_editor_new(struct cli *cli);
-void line_editor_free(struct line_editor *editor);
-/* Returns a line without its line end, valid until the next call; NULL: end of input. */
-const char *line_read(struct line_editor *editor, const char *prompt);
-/* Whether another line was already read from standard input. */
-bool line_is_waiting(const struct line_editor *editor);
-void line_remember(struct line_editor *editor, const char *line); /* adds it to the history */
-
-/* --- Modes: they return the program's exit code --- */
-
-int mode_stat(struct cli *cli);
-int mode_scan(struct cli *cli);
-int mode_latency(struct cli *cli, bool history);
-int mode_latency_dist(struct cli *cli);
-int mode_intrinsic_latency(struct cli *cli);
-int mode_lru_test(struct cli *cli);
-int mode_keys(struct cli *cli, enum cli_mode which);
-int mode_pipe(struct cli *cli);
-int mode_rdb(struct cli *cli, bool functions_only);
-int mode_replica(struct cli *cli);
-/* Sends SYNC or PSYNC and shows the commands that follow. Does not return. */
-int replica_follow(struct cli *cli, int argc, const struct slice *argv);
 #endif

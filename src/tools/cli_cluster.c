@@ -1,8 +1,9 @@
 /* cli_cluster.c: valkey-cli --cluster: its options, the table of subcommands, and those that need little code. */
-#include "tools/cli_cluster.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
+#include "tools/cli_cluster.h"
 #include "tools/cli_cluster_options.h"
+#include "tools/cli_format.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,43 +16,43 @@ static const struct {
     size_t offset;
 } flags[] =
     {
-        {"yes", offsetof(struct cluster_options, yes)},
-        {"search-multiple-owners", offsetof(struct cluster_options, search_owners)},
-        {"fix-with-unreachable-primaries", offsetof(struct cluster_options, fix_unreachable)},
-        {"fix-with-unreachable-masters", offsetof(struct cluster_options, fix_unreachable)},
-        {"replace", offsetof(struct cluster_options, replace)},
-        {"copy", offsetof(struct cluster_options, copy)},
-        {"use-empty-primaries", offsetof(struct cluster_options, use_empty)},
-        {"use-empty-masters", offsetof(struct cluster_options, use_empty)},
-        {"simulate", offsetof(struct cluster_options, simulate)},
-        {"replica", offsetof(struct cluster_options, replica)},
-        {"slave", offsetof(struct cluster_options, replica)},
-        {"only-primaries", offsetof(struct cluster_options, only_primaries)},
-        {"only-masters", offsetof(struct cluster_options, only_primaries)},
-        {"only-replicas", offsetof(struct cluster_options, only_replicas)},
-        {"use-atomic-slot-migration", offsetof(struct cluster_options, atomic)},
-        {"no-atomic-slot-migration", offsetof(struct cluster_options, not_atomic)},
-        {"from-askpass", offsetof(struct cluster_options, from_askpass)},
+        {"yes", offsetof(struct cli_cluster_options, yes)},
+        {"search-multiple-owners", offsetof(struct cli_cluster_options, search_owners)},
+        {"fix-with-unreachable-primaries", offsetof(struct cli_cluster_options, fix_unreachable)},
+        {"fix-with-unreachable-masters", offsetof(struct cli_cluster_options, fix_unreachable)},
+        {"replace", offsetof(struct cli_cluster_options, replace)},
+        {"copy", offsetof(struct cli_cluster_options, copy)},
+        {"use-empty-primaries", offsetof(struct cli_cluster_options, use_empty)},
+        {"use-empty-masters", offsetof(struct cli_cluster_options, use_empty)},
+        {"simulate", offsetof(struct cli_cluster_options, simulate)},
+        {"replica", offsetof(struct cli_cluster_options, replica)},
+        {"slave", offsetof(struct cli_cluster_options, replica)},
+        {"only-primaries", offsetof(struct cli_cluster_options, only_primaries)},
+        {"only-masters", offsetof(struct cli_cluster_options, only_primaries)},
+        {"only-replicas", offsetof(struct cli_cluster_options, only_replicas)},
+        {"use-atomic-slot-migration", offsetof(struct cli_cluster_options, atomic)},
+        {"no-atomic-slot-migration", offsetof(struct cli_cluster_options, not_atomic)},
+        {"from-askpass", offsetof(struct cli_cluster_options, from_askpass)},
 },
   texts[] =
       {
-          {"from", offsetof(struct cluster_options, from)},
-          {"to", offsetof(struct cluster_options, to)},
-          {"primary-id", offsetof(struct cluster_options, primary_id)},
-          {"primaries-id", offsetof(struct cluster_options, primary_id)},
-          {"master-id", offsetof(struct cluster_options, primary_id)},
-          {"from-user", offsetof(struct cluster_options, from_user)},
-          {"from-pass", offsetof(struct cluster_options, from_password)},
+          {"from", offsetof(struct cli_cluster_options, from)},
+          {"to", offsetof(struct cli_cluster_options, to)},
+          {"primary-id", offsetof(struct cli_cluster_options, primary_id)},
+          {"primaries-id", offsetof(struct cli_cluster_options, primary_id)},
+          {"master-id", offsetof(struct cli_cluster_options, primary_id)},
+          {"from-user", offsetof(struct cli_cluster_options, from_user)},
+          {"from-pass", offsetof(struct cli_cluster_options, from_password)},
 },
   numbers[] = {
-      {"replicas", offsetof(struct cluster_options, replicas)},
-      {"slots", offsetof(struct cluster_options, slots)},
-      {"timeout", offsetof(struct cluster_options, timeout_ms)},
-      {"pipeline", offsetof(struct cluster_options, pipeline)},
+      {"replicas", offsetof(struct cli_cluster_options, replicas)},
+      {"slots", offsetof(struct cli_cluster_options, slots)},
+      {"timeout", offsetof(struct cli_cluster_options, timeout_ms)},
+      {"pipeline", offsetof(struct cli_cluster_options, pipeline)},
 };
 
-void cluster_options_init(struct cluster_options *o) {
-    *o = (struct cluster_options){
+void cluster_options_init(struct cli_cluster_options *o) {
+    *o = (struct cli_cluster_options){
         .timeout_ms = MIGRATE_TIMEOUT_MS, .pipeline = PIPELINE_DEFAULT, .threshold = THRESHOLD_DEFAULT};
 }
 
@@ -62,7 +63,7 @@ static int words_count(int argc, char **argv, int i) {
     return count;
 }
 
-static int number_option(struct cluster_options *o, size_t k, const char *name, const char *value) {
+static int number_option(struct cli_cluster_options *o, size_t k, const char *name, const char *value) {
     int64_t *field = (int64_t *)((char *)o + numbers[k].offset);
     bool positive = field == &o->timeout_ms || field == &o->pipeline;
     if (parse_int64(slice_of(value), field) && *field >= positive && *field <= INT32_MAX) return 2;
@@ -70,7 +71,7 @@ static int number_option(struct cluster_options *o, size_t k, const char *name, 
     return -2;
 }
 
-int cluster_option(struct cluster_options *o, int argc, char **argv, int i) {
+int cluster_option(struct cli_cluster_options *o, int argc, char **argv, int i) {
     const char *name = argv[i];
     if (strcmp(name, "--cluster") == 0) {
         int count = words_count(argc, argv, i + 1);
@@ -110,15 +111,15 @@ int cluster_option(struct cluster_options *o, int argc, char **argv, int i) {
 
 /* --- Small subcommands --- */
 
-static int info_run(struct cluster *c) {
+static int info_run(struct cli_cluster *c) {
     return !cluster_show_summary(c);
 }
 
-static int check_run(struct cluster *c) {
+static int check_run(struct cli_cluster *c) {
     return !cluster_show_summary(c) || cluster_check(c, true, false) != 0;
 }
 
-static int fix_run(struct cluster *c) {
+static int fix_run(struct cli_cluster *c) {
     if (!cluster_show_summary(c)) return 1;
     cli_catch_interrupt(c->cli, true);
     unsigned problems = cluster_check(c, true, true);
@@ -126,7 +127,7 @@ static int fix_run(struct cluster *c) {
     return problems != 0;
 }
 
-static int call_run(struct cluster *c, int argc, char **argv) {
+static int call_run(struct cli_cluster *c, int argc, char **argv) {
     struct slice *words = mem_alloc((size_t)argc * sizeof *words);
     bool complete = true;
     cluster_say(c, TONE_STEP, ">>> Calling");
@@ -136,13 +137,12 @@ static int call_run(struct cluster *c, int argc, char **argv) {
     }
     printf("\n");
     for (int i = 0; i < c->count; i++) {
-        struct cluster_node *node = c->nodes[i];
+        struct cli_node *node = c->nodes[i];
         if (node_is_primary(node) ? c->options->only_replicas : c->options->only_primaries) continue;
         const struct resp_value *reply = cluster_try(node, argc, words, -1);
         complete &= reply != NULL;
         if (!reply) continue;
-        struct memory_output m;
-        memory_output_init(&m);
+        struct memory_output m = MEMORY_OUTPUT_INIT;
         format_reply(&m.out, reply, &c->cli->options, c->cli->options.output);
         struct slice text = memory_output_slice(&m);
         printf("%s: %.*s", node->name, (int)text.len, text.data);
@@ -152,11 +152,11 @@ static int call_run(struct cluster *c, int argc, char **argv) {
     return !complete;
 }
 
-static int set_timeout_run(struct cluster *c, const char *timeout) {
+static int set_timeout_run(struct cli_cluster *c, const char *timeout) {
     int done = 0, failed = 0;
     cluster_say(c, TONE_STEP, ">>> Reconfiguring node timeout in every cluster node...\n");
     for (int i = 0; i < c->count; i++) {
-        struct cluster_node *node = c->nodes[i];
+        struct cli_node *node = c->nodes[i];
         const struct resp_value *reply = CLUSTER_TRY(node, "CONFIG", "SET", "cluster-node-timeout", timeout);
         if (reply && reply->type != RESP_ERROR) reply = CLUSTER_TRY(node, "CONFIG", "REWRITE");
         if (reply && reply->type != RESP_ERROR) {
@@ -234,11 +234,6 @@ static void help_print(void) {
         "  --cluster-yes  Automatic yes to cluster commands prompts\n\n");
 }
 
-static int wrong_arguments(void) {
-    fprintf(stderr, "[ERR] Wrong number of arguments for specified --cluster sub command\n");
-    return 1;
-}
-
 static int wrong_address(void) {
     fprintf(stderr, "[ERR] Invalid arguments: you need to pass either a valid address (ie. 120.0.0.1:7000) or space "
                     "separated IP and port (ie. 120.0.0.1 7000)\n");
@@ -246,7 +241,7 @@ static int wrong_address(void) {
 }
 
 /* "host:port", or "host" "port" where two words may be one address. */
-static bool first_address(const struct cluster_options *o, bool two_words, char host[NODE_HOST_MAX], int *port) {
+static bool first_address(const struct cli_cluster_options *o, bool two_words, char host[NODE_HOST_MAX], int *port) {
     int64_t number;
     if (two_words && o->args_count == 2 && parse_int64(slice_of(o->args[1]), &number) && number > 0 &&
         number <= 65535 && strlen(o->args[0]) < NODE_HOST_MAX) {
@@ -258,7 +253,7 @@ static bool first_address(const struct cluster_options *o, bool two_words, char 
     return address_parse(slice_of(o->args[0]), host, port, NULL) && *host && *port;
 }
 
-static int command_run(struct cluster *c, enum subcommand command, int argc, char **argv) {
+static int command_run(struct cli_cluster *c, enum subcommand command, int argc, char **argv) {
     char host[NODE_HOST_MAX];
     int port;
     switch (command) {
@@ -282,7 +277,7 @@ static int command_run(struct cluster *c, enum subcommand command, int argc, cha
 }
 
 /* What can be wrong with the options before any node is asked. 0: nothing. */
-static int options_refused(struct cluster *c, struct cluster_options *o, enum subcommand command) {
+static int options_refused(struct cli_cluster *c, struct cli_cluster_options *o, enum subcommand command) {
     char host[NODE_HOST_MAX];
     int port;
     int64_t timeout;
@@ -314,8 +309,9 @@ static int options_refused(struct cluster *c, struct cluster_options *o, enum su
 }
 
 /* What begins, before anything is connected. False: an address is wrong. */
-static bool announce(const struct cluster *c, enum subcommand command, const char *cluster_host, int cluster_port) {
-    const struct cluster_options *o = c->options;
+static bool cli_cluster_announce(const struct cli_cluster *c, enum subcommand command, const char *cluster_host,
+                                 int cluster_port) {
+    const struct cli_cluster_options *o = c->options;
     char host[NODE_HOST_MAX];
     int port;
     if (command == ADD_NODE) {
@@ -330,8 +326,8 @@ static bool announce(const struct cluster *c, enum subcommand command, const cha
 }
 
 int mode_cluster(struct cli *cli) {
-    struct cluster_options *o = &cli->options.manager;
-    struct cluster c = {.cli = cli, .options = o};
+    struct cli_cluster_options *o = &cli->options.manager;
+    struct cli_cluster c = {.cli = cli, .options = o};
     char host[NODE_HOST_MAX];
     int port, result = 1;
     size_t k = 0, count = sizeof commands / sizeof *commands;
@@ -340,8 +336,10 @@ int mode_cluster(struct cli *cli) {
         fprintf(stderr, "Unknown --cluster subcommand\n");
         return 1;
     }
-    if (o->args_count < commands[k].min || (commands[k].max != ANY && o->args_count > commands[k].max))
-        return wrong_arguments();
+    if (o->args_count < commands[k].min || (commands[k].max != ANY && o->args_count > commands[k].max)) {
+        fprintf(stderr, "[ERR] Wrong number of arguments for specified --cluster sub command\n");
+        return 1;
+    }
     if (k == HELP) {
         help_print();
         return 1; /* as Valkey's */
@@ -349,11 +347,11 @@ int mode_cluster(struct cli *cli) {
     if (k == CREATE) {
         result = cluster_create(&c, o->args_count, o->args);
     } else {
-        struct cluster_options address = *o;
+        struct cli_cluster_options address = *o;
         if (k == ADD_NODE) address.args++; /* the node of the cluster comes second */
         if (!first_address(&address, commands[k].one_address, host, &port)) return wrong_address();
         if (options_refused(&c, o, (enum subcommand)k)) return 1;
-        if (!announce(&c, (enum subcommand)k, host, port)) return wrong_address();
+        if (!cli_cluster_announce(&c, (enum subcommand)k, host, port)) return wrong_address();
         if (cluster_open(&c, host, port)) result = command_run(&c, (enum subcommand)k, o->args_count, o->args);
     }
     cluster_close(&c);

@@ -2,12 +2,13 @@
  * nodes.json. */
 #include "lib/system/memory.h"
 #include "tools/cli_cluster.h"
+#include "tools/cli_transfer.h"
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* --rdb of one node; it ends the program with a message if it fails. */
-static bool node_save(struct cluster *c, const struct cluster_node *node, const char *directory) {
+static bool node_save(struct cli_cluster *c, const struct cli_node *node, const char *directory) {
     struct cli copy = {.options = c->cli->options}; /* shares its texts */
     size_t size = strlen(directory) + sizeof node->name + NODE_ID + 32;
     char *path = mem_alloc(size);
@@ -24,7 +25,7 @@ static bool node_save(struct cluster *c, const struct cluster_node *node, const 
     return saved;
 }
 
-static bool layout_save(const struct cluster *c, const char *directory) {
+static bool layout_save(const struct cli_cluster *c, const char *directory) {
     size_t size = strlen(directory) + 16;
     char *path = mem_alloc(size);
     snprintf(path, size, "%s/nodes.json", directory);
@@ -38,7 +39,7 @@ static bool layout_save(const struct cluster *c, const char *directory) {
     return saved;
 }
 
-int cluster_backup(struct cluster *c, const char *directory) {
+int cluster_backup(struct cli_cluster *c, const char *directory) {
     struct stat info;
     unsigned problems = cluster_check(c, true, false);
     if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode)) {

@@ -3,12 +3,11 @@
 #include "tools/cli_cluster_options.h"
 
 /* Warns about the slots of a node that are open in one direction, and adds them to `open`. */
-static void open_slots_collect(const struct cluster *c, const struct cluster_node *node, bool importing,
+static void open_slots_collect(const struct cli_cluster *c, const struct cli_node *node, bool importing,
                                struct slot_bitmap *open) {
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     for (int i = 0; i < node->line.open_count; i++) {
-        const struct open_slot *o = &node->line.open[i];
+        const struct cli_open_slot *o = &node->line.open[i];
         char text[16];
         if (o->importing != importing) continue;
         int len = snprintf(text, sizeof text, "%s%d", memory_output_slice(&m).len ? "," : "", o->slot);
@@ -22,7 +21,7 @@ static void open_slots_collect(const struct cluster *c, const struct cluster_nod
     memory_output_free(&m);
 }
 
-static void open_slots_check(struct cluster *c, bool fix) {
+static void open_slots_check(struct cli_cluster *c, bool fix) {
     struct slot_bitmap open = {0};
     cluster_say(c, TONE_STEP, ">>> Check for open slots...\n");
     for (int i = 0; i < c->count; i++) {
@@ -46,7 +45,7 @@ static void open_slots_check(struct cluster *c, bool fix) {
     if (!fixed) c->problems |= PROBLEM_UNFIXED;
 }
 
-static void coverage_check(struct cluster *c, bool fix) {
+static void coverage_check(struct cli_cluster *c, bool fix) {
     struct slot_bitmap covered = {0};
     cluster_say(c, TONE_STEP, ">>> Check slots coverage...\n");
     for (int i = 0; i < c->count; i++)
@@ -63,14 +62,14 @@ static void coverage_check(struct cluster *c, bool fix) {
     if (!cluster_fix_coverage(c, &covered) || !cluster_reload(c)) c->problems |= PROBLEM_UNFIXED;
 }
 
-static int owners_count(const struct cluster *c, int slot) {
+static int owners_count(const struct cli_cluster *c, int slot) {
     int owners = 0;
     for (int i = 0; i < c->count; i++)
         owners += node_is_primary(c->nodes[i]) && slot_bitmap_has(&c->nodes[i]->line.slots, slot);
     return owners;
 }
 
-static void owners_check(struct cluster *c, bool fix) {
+static void owners_check(struct cli_cluster *c, bool fix) {
     bool several = false;
     cluster_say(c, TONE_STEP, ">>> Check for multiple slot owners...\n");
     for (int slot = 0; slot < HASH_SLOTS; slot++) {
@@ -87,7 +86,7 @@ static void owners_check(struct cluster *c, bool fix) {
     if (!several) cluster_say(c, TONE_OK, "[OK] No multiple owners found.\n");
 }
 
-unsigned cluster_check(struct cluster *c, bool show_nodes, bool fix) {
+unsigned cluster_check(struct cli_cluster *c, bool show_nodes, bool fix) {
     c->problems = 0;
     cluster_say(c, TONE_STEP, ">>> Performing Cluster Check (using node %s)\n", c->nodes[0]->name);
     for (int i = 0; i < c->count && show_nodes; i++) cluster_show_node(c->nodes[i], "");

@@ -7,7 +7,7 @@
 
 enum { PRIMARIES_MIN = 3, REPLICATE_POLL_MS = 100, REPLICATE_TRIES = 100 };
 
-static bool nodes_open(struct cluster *c, int argc, char **argv) {
+static bool nodes_open(struct cli_cluster *c, int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         char host[NODE_HOST_MAX];
         int port;
@@ -15,9 +15,9 @@ static bool nodes_open(struct cluster *c, int argc, char **argv) {
             fprintf(stderr, "Invalid address format: %s\n", argv[i]);
             return false;
         }
-        struct cluster_node *node = cluster_node_open(c, host, port);
+        struct cli_node *node = cluster_node_open(c, host, port);
         if (!node) return false;
-        const struct cluster_node *same = cluster_find(c, node->line.id, false);
+        const struct cli_node *same = cluster_find(c, node->line.id, false);
         cluster_add(c, node);
         if (same) {
             cluster_say(c, TONE_ERROR, "[ERR] Nodes %s and %s are the same node.\n", same->name, node->name);
@@ -34,7 +34,7 @@ static bool nodes_open(struct cluster *c, int argc, char **argv) {
     return true;
 }
 
-static void added_show(const struct cluster *c, const struct create_plan *plan) {
+static void added_show(const struct cli_cluster *c, const struct create_plan *plan) {
     for (int i = 0; i < plan->added_count; i++) {
         int node = plan->added[i];
         if (i == plan->extra_from) printf("Adding extra replicas...\n");
@@ -42,7 +42,7 @@ static void added_show(const struct cluster *c, const struct create_plan *plan) 
     }
 }
 
-static void plan_make(struct cluster *c, struct create_plan *plan, int replicas) {
+static void plan_make(struct cli_cluster *c, struct create_plan *plan, int replicas) {
     const char **hosts = mem_alloc((size_t)c->count * sizeof *hosts);
     for (int i = 0; i < c->count; i++) hosts[i] = c->nodes[i]->line.host;
     cluster_say(c, TONE_STEP, ">>> Performing hash slots allocation on %d node(s)...\n", c->count);
@@ -64,10 +64,10 @@ static void plan_make(struct cluster *c, struct create_plan *plan, int replicas)
         cluster_say(c, TONE_WARNING, "[WARNING] Some replicas of the same primary are in the same host\n");
 }
 
-static void plan_show(struct cluster *c, const struct create_plan *plan) {
+static void plan_show(struct cli_cluster *c, const struct create_plan *plan) {
     for (int i = 0; i < c->count; i++) {
         const struct planned_node *planned = &plan->nodes[i];
-        struct node_line *line = &c->nodes[i]->line;
+        struct cli_node_line *line = &c->nodes[i]->line;
         if (planned->primary >= 0) {
             line->flags |= NODE_REPLICA;
             memcpy(line->primary, c->nodes[planned->primary]->line.id, sizeof line->primary);
@@ -79,7 +79,7 @@ static void plan_show(struct cluster *c, const struct create_plan *plan) {
     }
 }
 
-static bool slots_assign(struct cluster *c, const struct create_plan *plan) {
+static bool slots_assign(struct cli_cluster *c, const struct create_plan *plan) {
     for (int i = 0; i < plan->primaries; i++) {
         const struct planned_node *planned = &plan->nodes[plan->order[i]];
         char first[16], last[16];
@@ -91,7 +91,7 @@ static bool slots_assign(struct cluster *c, const struct create_plan *plan) {
 }
 
 /* The replicas know their primaries a moment after they have joined. */
-static bool replicate(struct cluster_node *node, const char *primary) {
+static bool replicate(struct cli_node *node, const char *primary) {
     for (int tries = 1;; tries++) {
         const struct resp_value *reply = CLUSTER_TRY(node, "CLUSTER", "REPLICATE", primary);
         if (!reply || reply->type != RESP_ERROR) return reply != NULL;
@@ -103,7 +103,7 @@ static bool replicate(struct cluster_node *node, const char *primary) {
     }
 }
 
-static bool plan_apply(struct cluster *c, const struct create_plan *plan) {
+static bool plan_apply(struct cli_cluster *c, const struct create_plan *plan) {
     if (!slots_assign(c, plan)) return false;
     cluster_say(c, TONE_STEP, ">>> Nodes configuration updated\n");
     cluster_say(c, TONE_STEP, ">>> Assign a different config epoch to each node\n");
@@ -125,7 +125,7 @@ static bool plan_apply(struct cluster *c, const struct create_plan *plan) {
 }
 
 /* Connects anew, so that the check sees what any other would. */
-static int result_check(struct cluster *c) {
+static int result_check(struct cli_cluster *c) {
     char host[NODE_HOST_MAX];
     memcpy(host, c->nodes[0]->line.host, sizeof host);
     int port = c->nodes[0]->line.port;
@@ -133,7 +133,7 @@ static int result_check(struct cluster *c) {
     return !cluster_open(c, host, port) || cluster_check(c, true, false) != 0;
 }
 
-int cluster_create(struct cluster *c, int argc, char **argv) {
+int cluster_create(struct cli_cluster *c, int argc, char **argv) {
     int replicas = c->options->replicas > 0 ? (int)c->options->replicas : 0;
     if (!nodes_open(c, argc, argv)) return 1;
     int primaries = c->count / (replicas + 1);

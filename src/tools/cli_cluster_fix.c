@@ -9,7 +9,7 @@
 /* --- The primaries, as the plans count them --- */
 
 struct primaries {
-    struct cluster_node **nodes;
+    struct cli_node **nodes;
     struct fix_node *facts;
     int count;
 };
@@ -20,14 +20,14 @@ static void primaries_free(struct primaries *p) {
 }
 
 /* Asks the primaries about a slot. False: one failed, with a message. */
-static bool primaries_ask(struct cluster *c, int slot, struct primaries *p) {
+static bool primaries_ask(struct cli_cluster *c, int slot, struct primaries *p) {
     p->nodes = mem_alloc((size_t)c->count * sizeof *p->nodes);
     p->facts = mem_calloc((size_t)c->count, sizeof *p->facts);
     p->count = 0;
     for (int i = 0; i < c->count; i++)
         if (node_is_primary(c->nodes[i])) p->nodes[p->count++] = c->nodes[i];
     for (int i = 0; i < p->count; i++) {
-        const struct node_line *line = &p->nodes[i]->line;
+        const struct cli_node_line *line = &p->nodes[i]->line;
         struct fix_node *f = &p->facts[i];
         int64_t keys = cluster_count_keys(p->nodes[i], slot);
         if (keys < 0) return false;
@@ -46,7 +46,7 @@ static bool primaries_ask(struct cluster *c, int slot, struct primaries *p) {
 /* --- One slot --- */
 
 /* Makes the node the owner, with a new epoch, whatever it believes now. */
-static bool owner_set(struct cluster_node *node, int slot) {
+static bool owner_set(struct cli_node *node, int slot) {
     char text[16];
     snprintf(text, sizeof text, "%d", slot);
     if (!cluster_set_slot(node, slot, "STABLE", NULL)) return false;
@@ -69,8 +69,8 @@ static bool owner_set(struct cluster_node *node, int slot) {
 }
 
 /* Makes sure that a node serves MIGRATE for a slot that it does not own, and leaves the slot without an owner there. */
-static bool source_prepare(struct cluster_node *node, const struct fix_node *facts, int slot,
-                           const struct cluster_node *owner) {
+static bool source_prepare(struct cli_node *node, const struct fix_node *facts, int slot,
+                           const struct cli_node *owner) {
     char text[16];
     snprintf(text, sizeof text, "%d", slot);
     if (facts->owner) {
@@ -81,7 +81,7 @@ static bool source_prepare(struct cluster_node *node, const struct fix_node *fac
     return cluster_set_slot(node, slot, "STABLE", NULL) && cluster_set_slot(node, slot, "IMPORTING", owner->line.id);
 }
 
-static bool gather(struct cluster *c, struct primaries *p, int owner, int slot) {
+static bool gather(struct cli_cluster *c, struct primaries *p, int owner, int slot) {
     bool complete = true;
     for (int i = 0; i < p->count; i++) {
         if (i == owner || !p->facts[i].importing) continue;
@@ -115,9 +115,9 @@ static bool close_others(struct primaries *p, int slot, int except_a, int except
     return complete;
 }
 
-static bool plan_execute(struct cluster *c, struct primaries *p, const struct fix_plan *plan, int slot) {
-    struct cluster_node *source = plan->source < 0 ? NULL : p->nodes[plan->source];
-    struct cluster_node *target = plan->target < 0 ? NULL : p->nodes[plan->target];
+static bool plan_execute(struct cli_cluster *c, struct primaries *p, const struct fix_plan *plan, int slot) {
+    struct cli_node *source = plan->source < 0 ? NULL : p->nodes[plan->source];
+    struct cli_node *target = plan->target < 0 ? NULL : p->nodes[plan->target];
     switch (plan->action) {
     case FIX_MOVE:
         cluster_say(c, TONE_STEP, ">>> Case 1: Moving slot %d from %s to %s\n", slot, source->name, target->name);
@@ -146,9 +146,9 @@ static bool plan_execute(struct cluster *c, struct primaries *p, const struct fi
 }
 
 /* A replica may show a slot as open that no primary has open: it is closed with the primary, or is stale. */
-static bool is_open_at_primary(const struct cluster *c, int slot) {
+static bool is_open_at_primary(const struct cli_cluster *c, int slot) {
     for (int i = 0; i < c->count; i++) {
-        const struct cluster_node *node = c->nodes[i];
+        const struct cli_node *node = c->nodes[i];
         if (node_is_primary(node) &&
             (node_line_peer(&node->line, slot, true) || node_line_peer(&node->line, slot, false)))
             return true;
@@ -157,18 +157,18 @@ static bool is_open_at_primary(const struct cluster *c, int slot) {
 }
 
 /* Closes a slot that only replicas have open, through their primaries, which pass SETSLOT on. */
-static bool replicas_close(struct cluster *c, int slot) {
+static bool replicas_close(struct cli_cluster *c, int slot) {
     bool complete = true;
     for (int i = 0; i < c->count; i++) {
-        const struct cluster_node *node = c->nodes[i];
+        const struct cli_node *node = c->nodes[i];
         if (!node_line_peer(&node->line, slot, true) && !node_line_peer(&node->line, slot, false)) continue;
-        struct cluster_node *primary = cluster_find(c, node->line.primary, false);
+        struct cli_node *primary = cluster_find(c, node->line.primary, false);
         complete &= primary && cluster_set_slot(primary, slot, "STABLE", NULL);
     }
     return complete;
 }
 
-bool cluster_fix_open_slot(struct cluster *c, int slot) {
+bool cluster_fix_open_slot(struct cli_cluster *c, int slot) {
     struct primaries p;
     cluster_say(c, TONE_STEP, ">>> Fixing open slot %d\n", slot);
     if (!is_open_at_primary(c, slot)) return replicas_close(c, slot);
@@ -204,7 +204,7 @@ bool cluster_fix_open_slot(struct cluster *c, int slot) {
 
 /* --- Several owners --- */
 
-bool cluster_fix_owners(struct cluster *c, int slot) {
+bool cluster_fix_owners(struct cli_cluster *c, int slot) {
     struct primaries p;
     cluster_say(c, TONE_STEP, ">>> Fixing multiple owners for slot %d...\n", slot);
     bool complete = primaries_ask(c, slot, &p);
@@ -229,8 +229,7 @@ bool cluster_fix_owners(struct cluster *c, int slot) {
 /* --- Slots without an owner --- */
 
 static void slots_show(const struct slot_bitmap *slots) {
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     slots_write(slots, &m.out);
     printf("%.*s\n", (int)memory_output_slice(&m).len, memory_output_slice(&m).data);
     memory_output_free(&m);
@@ -238,9 +237,9 @@ static void slots_show(const struct slot_bitmap *slots) {
 
 enum { IN_NONE, IN_ONE, IN_MANY, IN_KINDS };
 
-static bool cover_without_keys(struct cluster *c, int slot) {
+static bool cover_without_keys(struct cli_cluster *c, int slot) {
     int primaries = 0;
-    struct cluster_node *node = NULL;
+    struct cli_node *node = NULL;
     /* Uniform over the primaries: each replaces the choice with probability 1/n. */
     for (int i = 0; i < c->count; i++)
         if (node_is_primary(c->nodes[i]) && random_below((uint64_t)++primaries) == 0) node = c->nodes[i];
@@ -249,7 +248,7 @@ static bool cover_without_keys(struct cluster *c, int slot) {
     return owner_set(node, slot);
 }
 
-static bool cover_with_keys(struct cluster *c, int slot, bool many) {
+static bool cover_with_keys(struct cli_cluster *c, int slot, bool many) {
     struct primaries p;
     bool complete = primaries_ask(c, slot, &p);
     int owner = complete ? fix_most_keys(p.facts, p.count) : -1;
@@ -269,7 +268,8 @@ static bool cover_with_keys(struct cluster *c, int slot, bool many) {
 }
 
 /* Sorts the slots without an owner by the number of nodes that have keys of them. */
-static bool uncovered_sort(struct cluster *c, const struct slot_bitmap *covered, struct slot_bitmap kinds[IN_KINDS]) {
+static bool uncovered_sort(struct cli_cluster *c, const struct slot_bitmap *covered,
+                           struct slot_bitmap kinds[IN_KINDS]) {
     struct slot_bitmap with[2] = {{{0}}, {{0}}}; /* in at least one node, in at least two */
     for (int i = 0; i < c->count; i++) {
         int *databases, count;
@@ -292,7 +292,7 @@ static bool uncovered_sort(struct cluster *c, const struct slot_bitmap *covered,
     return true;
 }
 
-bool cluster_fix_coverage(struct cluster *c, const struct slot_bitmap *covered) {
+bool cluster_fix_coverage(struct cli_cluster *c, const struct slot_bitmap *covered) {
     static const char *const found[] = {"The following uncovered slots have no keys across the cluster:\n",
                                         "The following uncovered slots have keys in just one node:\n",
                                         "The following uncovered slots have keys in multiple nodes:\n"};

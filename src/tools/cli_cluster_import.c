@@ -7,14 +7,14 @@
 
 enum { ARGUMENTS = 16, NUMBER_TEXT = 24 };
 
-static void show_error(const struct cluster_node *source, const struct resp_value *reply) {
+static void show_error(const struct cli_node *source, const struct resp_value *reply) {
     printf("Source %s replied with error:\n%s\n", source->name, reply->text.data);
 }
 
 /* The source is a node only as far as calls go. */
-static struct cluster_node *source_open(struct cluster *c, const char *host, int port) {
-    const struct cluster_options *o = c->options;
-    struct cluster_node *node = mem_calloc(1, sizeof *node);
+static struct cli_node *source_open(struct cli_cluster *c, const char *host, int port) {
+    const struct cli_cluster_options *o = c->options;
+    struct cli_node *node = mem_calloc(1, sizeof *node);
     struct endpoint e = c->cli->options.endpoint; /* with its texts, which it does not own */
     e.host = (char *)host;
     e.port = port;
@@ -41,16 +41,16 @@ static struct cluster_node *source_open(struct cluster *c, const char *host, int
     return NULL;
 }
 
-static struct cluster_node *slot_owner(struct cluster *c, int slot) {
+static struct cli_node *slot_owner(struct cli_cluster *c, int slot) {
     for (int i = 0; i < c->count; i++)
         if (node_is_primary(c->nodes[i]) && slot_bitmap_has(&c->nodes[i]->line.slots, slot)) return c->nodes[i];
     return NULL;
 }
 
-static bool key_import(struct cluster *c, struct cluster_node *source, struct slice key, const char *db) {
-    const struct cluster_options *o = c->options;
+static bool key_import(struct cli_cluster *c, struct cli_node *source, struct slice key, const char *db) {
+    const struct cli_cluster_options *o = c->options;
     const struct endpoint *e = &c->cli->options.endpoint;
-    const struct cluster_node *target = slot_owner(c, (int)hash_slot(key));
+    const struct cli_node *target = slot_owner(c, (int)hash_slot(key));
     struct slice argv[ARGUMENTS];
     char port[NUMBER_TEXT], timeout[NUMBER_TEXT];
     int argc = 0;
@@ -87,7 +87,7 @@ static bool key_import(struct cluster *c, struct cluster_node *source, struct sl
     return true;
 }
 
-static bool database_import(struct cluster *c, struct cluster_node *source, const char *db) {
+static bool database_import(struct cli_cluster *c, struct cli_node *source, const char *db) {
     char *cursor = mem_strdup("0");
     const struct resp_value *reply = CLUSTER_CALL(source, "SELECT", db);
     if (reply) reply = CLUSTER_CALL(source, "DBSIZE");
@@ -120,13 +120,13 @@ static bool database_import(struct cluster *c, struct cluster_node *source, cons
 }
 
 /* Does the cluster have this database? */
-static bool database_exists(struct cluster *c, const char *db) {
+static bool database_exists(struct cli_cluster *c, const char *db) {
     const struct resp_value *reply = CLUSTER_TRY(c->nodes[0], "SELECT", db);
     bool exists = reply && reply->type != RESP_ERROR;
     return CLUSTER_TRY(c->nodes[0], "SELECT", "0") && exists;
 }
 
-static bool databases_import(struct cluster *c, struct cluster_node *source) {
+static bool databases_import(struct cli_cluster *c, struct cli_node *source) {
     int *databases, count = cluster_databases(source, &databases);
     bool done = count >= 0 && database_import(c, source, "0");
     for (int i = 0; i < count && done; i++) {
@@ -143,12 +143,12 @@ static bool databases_import(struct cluster *c, struct cluster_node *source) {
     return done;
 }
 
-int cluster_import(struct cluster *c) {
+int cluster_import(struct cli_cluster *c) {
     char host[NODE_HOST_MAX];
     int port;
     address_parse(slice_of(c->options->from), host, &port, NULL); /* was checked before anything was connected */
     if (cluster_check(c, true, false)) return 1;
-    struct cluster_node *source = source_open(c, host, port);
+    struct cli_node *source = source_open(c, host, port);
     if (!source) return 1;
     bool done = databases_import(c, source);
     cluster_node_free(source);

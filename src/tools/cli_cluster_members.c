@@ -7,7 +7,7 @@
 /* --- add-node --- */
 
 /* The functions of the cluster: a payload of FUNCTION DUMP, copied. */
-static bool functions_dump(struct cluster *c, struct slice *payload) {
+static bool functions_dump(struct cli_cluster *c, struct slice *payload) {
     cluster_say(c, TONE_STEP, ">>> Getting functions from cluster\n");
     const struct resp_value *reply = CLUSTER_CALL(c->nodes[0], "FUNCTION", "DUMP");
     if (!reply || reply->type != RESP_BULK) return false;
@@ -15,7 +15,7 @@ static bool functions_dump(struct cluster *c, struct slice *payload) {
     return true;
 }
 
-static bool functions_copy(struct cluster *c, struct cluster_node *node) {
+static bool functions_copy(struct cli_cluster *c, struct cli_node *node) {
     struct slice payload;
     if (!functions_dump(c, &payload)) return false;
     cluster_say(c, TONE_STEP, ">>> Send FUNCTION LIST to %s to verify there is no functions in it\n", node->name);
@@ -36,9 +36,9 @@ static bool functions_copy(struct cluster *c, struct cluster_node *node) {
 }
 
 /* NULL: with a message. */
-static struct cluster_node *primary_choose(struct cluster *c) {
+static struct cli_node *primary_choose(struct cli_cluster *c) {
     const char *id = c->options->primary_id;
-    struct cluster_node *primary = id ? cluster_find(c, id, false) : cluster_fewest_replicas(c, NULL);
+    struct cli_node *primary = id ? cluster_find(c, id, false) : cluster_fewest_replicas(c, NULL);
     if (id && (!primary || !node_is_primary(primary))) {
         cluster_say(c, TONE_ERROR, "[ERR] No such primary ID %s\n", id);
         return NULL;
@@ -47,7 +47,7 @@ static struct cluster_node *primary_choose(struct cluster *c) {
     return primary;
 }
 
-static bool node_join(struct cluster *c, struct cluster_node *node, struct cluster_node *primary) {
+static bool node_join(struct cli_cluster *c, struct cli_node *node, struct cli_node *primary) {
     if (!primary && !functions_copy(c, node)) return false;
     cluster_say(c, TONE_STEP, ">>> Send CLUSTER MEET to node %s to make it join the cluster.\n", node->name);
     if (!cluster_meet(node, c->nodes[0])) return false;
@@ -63,11 +63,11 @@ static bool node_join(struct cluster *c, struct cluster_node *node, struct clust
     return true;
 }
 
-int cluster_add_node(struct cluster *c, const char *host, int port) {
-    struct cluster_node *primary = NULL;
+int cluster_add_node(struct cli_cluster *c, const char *host, int port) {
+    struct cli_node *primary = NULL;
     if (cluster_check(c, true, false)) return 1;
     if (c->options->replica && !(primary = primary_choose(c))) return 1;
-    struct cluster_node *node = cluster_node_open(c, host, port);
+    struct cli_node *node = cluster_node_open(c, host, port);
     if (!node) return 1;
     bool added = false;
     if (!cluster_node_is_empty(node)) {
@@ -86,18 +86,18 @@ int cluster_add_node(struct cluster *c, const char *host, int port) {
 
 /* --- del-node --- */
 
-static struct cluster_node *lost_find(struct cluster *c, const char *id) {
+static struct cli_node *lost_find(struct cli_cluster *c, const char *id) {
     for (int i = 0; i < c->lost_count; i++)
         if (strcmp(c->lost[i]->line.id, id) == 0) return c->lost[i];
     return NULL;
 }
 
 /* Gives the replicas of a node that is removed to other primaries: a node does not forget its own primary. */
-static bool replicas_move(struct cluster *c, const struct cluster_node *removed) {
+static bool replicas_move(struct cli_cluster *c, const struct cli_node *removed) {
     for (int i = 0; i < c->count; i++) {
-        struct cluster_node *node = c->nodes[i];
+        struct cli_node *node = c->nodes[i];
         if (node == removed || strcmp(node->line.primary, removed->line.id) != 0) continue;
-        struct cluster_node *primary = cluster_fewest_replicas(c, removed);
+        struct cli_node *primary = cluster_fewest_replicas(c, removed);
         if (!primary) {
             cluster_say(c, TONE_ERROR, "[ERR] No other primary can take the replica %s.\n", node->name);
             return false;
@@ -109,8 +109,8 @@ static bool replicas_move(struct cluster *c, const struct cluster_node *removed)
     return true;
 }
 
-int cluster_del_node(struct cluster *c, const char *id) {
-    struct cluster_node *node = cluster_find(c, id, false);
+int cluster_del_node(struct cli_cluster *c, const char *id) {
+    struct cli_node *node = cluster_find(c, id, false);
     if (!node) node = lost_find(c, id);
     if (!node) {
         cluster_say(c, TONE_ERROR, "[ERR] No such node ID %s\n", id);

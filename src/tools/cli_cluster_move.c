@@ -10,6 +10,7 @@
 #include "lib/text/number.h"
 #include "tools/cli_cluster.h"
 #include "tools/cli_cluster_options.h"
+#include "tools/cli_format.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -18,8 +19,8 @@ enum { SETSLOT_TRIES = 5, ATOMIC_POLL_MS = 100, ARGUMENTS = 12, NUMBER_TEXT = 24
 /* --- Keys --- */
 
 struct keys_move {
-    struct cluster *c;
-    struct cluster_node *source, *target;
+    struct cli_cluster *c;
+    struct cli_node *source, *target;
     char slot[NUMBER_TEXT], db[NUMBER_TEXT];
     bool replace; /* keys that exist at the target */
     bool show;
@@ -27,7 +28,7 @@ struct keys_move {
 
 /* MIGRATE of these keys; the reply may be an error. NULL: the source failed, with a message. */
 static struct resp_value *keys_migrate(struct keys_move *m, const struct slice *keys, int count, bool replace) {
-    const struct cluster_options *o = m->c->options;
+    const struct cli_cluster_options *o = m->c->options;
     const struct endpoint *e = &m->c->cli->options.endpoint;
     struct slice *argv = mem_alloc((size_t)(count + ARGUMENTS) * sizeof *argv);
     char port[NUMBER_TEXT], timeout[NUMBER_TEXT];
@@ -54,7 +55,7 @@ static struct resp_value *keys_migrate(struct keys_move *m, const struct slice *
 }
 
 /* The digest of a value, "" if there is none; false: the node cannot tell, with a message. */
-static bool digest_ask(struct cluster_node *node, const char *db, struct slice key, char digest[64]) {
+static bool digest_ask(struct cli_node *node, const char *db, struct slice key, char digest[64]) {
     if (!CLUSTER_CALL(node, "SELECT", db)) return false;
     struct slice argv[] = {SLICE("DEBUG"), SLICE("DIGEST-VALUE"), key};
     const struct resp_value *reply = cluster_call(node, 3, argv);
@@ -86,8 +87,7 @@ static bool values_are_equal(struct keys_move *m, const struct slice *keys, int 
         char here[64], there[64];
         if (!digest_ask(m->source, m->db, keys[i], here) || !digest_ask(m->target, m->db, keys[i], there)) return false;
         if (strcmp(here, there) == 0 || strcmp(there, missing) == 0 || strcmp(here, missing) == 0) continue;
-        struct memory_output out;
-        memory_output_init(&out);
+        struct memory_output out = MEMORY_OUTPUT_INIT;
         format_quoted(&out.out, keys[i]);
         struct slice text = memory_output_slice(&out);
         bool plain = text.len == keys[i].len + 2; /* nothing was escaped */
@@ -159,7 +159,7 @@ static bool keys_move(struct keys_move *m) {
 
 /* --- One slot --- */
 
-bool cluster_set_slot(struct cluster_node *node, int slot, const char *state, const char *id) {
+bool cluster_set_slot(struct cli_node *node, int slot, const char *state, const char *id) {
     char text[NUMBER_TEXT];
     snprintf(text, sizeof text, "%d", slot);
     for (int tries = 1;; tries++) {
@@ -174,7 +174,7 @@ bool cluster_set_slot(struct cluster_node *node, int slot, const char *state, co
     }
 }
 
-static bool owner_announce(struct cluster *c, struct cluster_node *source, struct cluster_node *target, int slot) {
+static bool owner_announce(struct cli_cluster *c, struct cli_node *source, struct cli_node *target, int slot) {
     char text[NUMBER_TEXT];
     snprintf(text, sizeof text, "%d", slot);
     if (!cluster_set_slot(target, slot, "NODE", target->line.id) ||
@@ -182,21 +182,21 @@ static bool owner_announce(struct cluster *c, struct cluster_node *source, struc
         return false;
     /* The others would learn it from the target anyway. */
     for (int i = 0; i < c->count; i++) {
-        struct cluster_node *other = c->nodes[i];
+        struct cli_node *other = c->nodes[i];
         if (other == source || other == target || !node_is_primary(other)) continue;
         if (!CLUSTER_TRY(other, "CLUSTER", "SETSLOT", text, "NODE", target->line.id)) return false;
     }
     return true;
 }
 
-static void open_slot_explain(const struct cluster *c, const struct keys_move *m) {
+static void open_slot_explain(const struct cli_cluster *c, const struct keys_move *m) {
     cluster_say(c, TONE_ERROR,
                 "[ERR] Slot %s is left open between %s and %s. No key is lost: clients are redirected between the two "
                 "until valkey-cli --cluster fix %s finishes the move.\n",
                 m->slot, m->source->name, m->target->name, c->nodes[0]->name);
 }
 
-bool cluster_move_slot(struct cluster *c, struct cluster_node *source, struct cluster_node *target, int slot,
+bool cluster_move_slot(struct cli_cluster *c, struct cli_node *source, struct cli_node *target, int slot,
                        unsigned flags) {
     struct keys_move m = {.c = c, .source = source, .target = target, .show = flags & MOVE_SHOW};
     snprintf(m.slot, sizeof m.slot, "%d", slot);
@@ -235,8 +235,8 @@ static struct slice field_text(const struct resp_value *job, const char *name) {
 }
 
 /* The newest job of `asked` with these slots and this peer; shows why it failed. */
-static enum job_state job_look_at(struct cluster *c, struct cluster_node *asked, const char *peer_field,
-                                  const struct cluster_node *peer, const char *range) {
+static enum job_state job_look_at(struct cli_cluster *c, struct cli_node *asked, const char *peer_field,
+                                  const struct cli_node *peer, const char *range) {
     const struct resp_value *reply = CLUSTER_CALL(asked, "CLUSTER", "GETSLOTMIGRATIONS");
     if (!reply) return JOB_UNKNOWN;
     for (size_t i = 0; i < reply->count; i++) {
@@ -257,7 +257,7 @@ static enum job_state job_look_at(struct cluster *c, struct cluster_node *asked,
 }
 
 /* A source without any slot left becomes a replica of the target, and forgets its jobs when it gets the data. */
-static enum job_state job_look(struct cluster *c, struct cluster_node *source, struct cluster_node *target,
+static enum job_state job_look(struct cli_cluster *c, struct cli_node *source, struct cli_node *target,
                                const char *range) {
     enum job_state state = job_look_at(c, source, "target_node", target, range);
     if (state != JOB_UNKNOWN) return state;
@@ -269,9 +269,8 @@ static enum job_state job_look(struct cluster *c, struct cluster_node *source, s
 
 /* The ranges of moves as "0-2 7-7", and as words for CLUSTER MIGRATESLOTS; free both. Returns the number of words. */
 static int ranges_format(const struct slot_move *moves, int count, char **text, struct slice **words) {
-    struct memory_output m;
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     int written = 0;
-    memory_output_init(&m);
     *words = mem_alloc(2 * (size_t)count * sizeof **words);
     for (int i = 0, next; i < count; i = next) {
         int ends[2] = {moves[i].slot, moves[(next = slot_moves_range(moves, count, i)) - 1].slot};
@@ -289,7 +288,7 @@ static int ranges_format(const struct slot_move *moves, int count, char **text, 
 }
 
 /* Starts a migration of these slots, which have one source. */
-static bool job_start(struct cluster *c, struct cluster_node *source, const struct cluster_node *target,
+static bool job_start(struct cli_cluster *c, struct cli_node *source, const struct cli_node *target,
                       const struct slice *ranges, int count) {
     struct slice *argv = mem_alloc((size_t)(count + ARGUMENTS) * sizeof *argv);
     int argc = 0;
@@ -309,7 +308,7 @@ static bool job_start(struct cluster *c, struct cluster_node *source, const stru
 }
 
 /* Waits for the end of the migration. */
-static bool job_wait(struct cluster *c, struct cluster_node *source, struct cluster_node *target, const char *ranges,
+static bool job_wait(struct cli_cluster *c, struct cli_node *source, struct cli_node *target, const char *ranges,
                      struct cluster_progress *progress, bool show) {
     for (;;) {
         enum job_state state = job_look(c, source, target, ranges);
@@ -330,7 +329,7 @@ static bool job_wait(struct cluster *c, struct cluster_node *source, struct clus
     }
 }
 
-static bool slots_migrate(struct cluster *c, struct cluster_node *source, struct cluster_node *target,
+static bool slots_migrate(struct cli_cluster *c, struct cli_node *source, struct cli_node *target,
                           const struct slot_move *moves, int count, bool show) {
     char *text;
     struct slice *words;
@@ -352,7 +351,7 @@ static bool slots_migrate(struct cluster *c, struct cluster_node *source, struct
     return moved;
 }
 
-bool cluster_may_move_keys(const struct cluster *c) {
+bool cluster_may_move_keys(const struct cli_cluster *c) {
     if (!c->cli->options.endpoint.rdma) return true;
     fprintf(stderr, "[ERR] Nodes move keys to each other over TCP, at ports that a client over RDMA is not told: use "
                     "atomic slot migrations, or connect without --rdma.\n");
@@ -360,26 +359,26 @@ bool cluster_may_move_keys(const struct cluster *c) {
 }
 
 /* Whether the node knows atomic slot migrations: ours, and Valkey 9. */
-static bool node_migrates(struct cluster_node *node) {
+static bool node_migrates(struct cli_node *node) {
     const struct resp_value *reply = CLUSTER_TRY(node, "COMMAND", "INFO", "CLUSTER|MIGRATESLOTS");
     return reply && resp_is_aggregate(reply) && reply->count == 1 && resp_is_aggregate(&reply->children[0]) &&
            reply->children[0].count > 0;
 }
 
 /* Keys that exist at the target are replaced only one by one. */
-static bool moves_atomically(const struct cluster *c, struct cluster_node *source, struct cluster_node *target) {
+static bool moves_atomically(const struct cli_cluster *c, struct cli_node *source, struct cli_node *target) {
     if (c->options->atomic) return true;
     return !c->options->not_atomic && !c->options->replace && node_migrates(source) && node_migrates(target);
 }
 
-bool cluster_move_slots(struct cluster *c, struct cluster_node *const *sources, struct cluster_node *target,
+bool cluster_move_slots(struct cli_cluster *c, struct cli_node *const *sources, struct cli_node *target,
                         const struct slot_move *moves, int count, bool show) {
     bool moved = true;
     int i = 0;
     cli_catch_interrupt(c->cli, true);
     while (i < count && moved) {
         int next = i + 1;
-        struct cluster_node *source = sources[moves[i].source];
+        struct cli_node *source = sources[moves[i].source];
         bool atomic = moves_atomically(c, source, target);
         if (!atomic && !cluster_may_move_keys(c)) break;
         if (atomic) {

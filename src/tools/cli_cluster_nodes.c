@@ -12,12 +12,12 @@ enum { JOIN_POLL_MS = 100, JOIN_WARN_MS = 10 * 1000 };
 
 /* --- Calls --- */
 
-void cluster_show_error(const struct cluster_node *node, const struct resp_value *reply) {
+void cluster_show_error(const struct cli_node *node, const struct resp_value *reply) {
     fflush(stdout);
     printf("Node %s replied with error:\n%s\n", node->name, reply->text.data);
 }
 
-struct resp_value *cluster_try(struct cluster_node *node, int argc, const struct slice *argv, int64_t timeout_ms) {
+struct resp_value *cluster_try(struct cli_node *node, int argc, const struct slice *argv, int64_t timeout_ms) {
     struct session *s = &node->session;
     session_send(s, argc, argv);
     struct resp_value *reply;
@@ -31,14 +31,14 @@ struct resp_value *cluster_try(struct cluster_node *node, int argc, const struct
     return NULL;
 }
 
-struct resp_value *cluster_call(struct cluster_node *node, int argc, const struct slice *argv) {
+struct resp_value *cluster_call(struct cli_node *node, int argc, const struct slice *argv) {
     struct resp_value *reply = cluster_try(node, argc, argv, CLUSTER_CALL_MS);
     if (!reply || reply->type != RESP_ERROR) return reply;
     cluster_show_error(node, reply);
     return NULL;
 }
 
-struct resp_value *cluster_call_words(struct cluster_node *node, bool try, int count, const char *const *words) {
+struct resp_value *cluster_call_words(struct cli_node *node, bool try, int count, const char *const *words) {
     struct slice argv[16];
     for (int i = 0; i < count && i < 16; i++) argv[i] = slice_of(words[i]);
     return try ? cluster_try(node, count, argv, CLUSTER_CALL_MS) : cluster_call(node, count, argv);
@@ -46,16 +46,7 @@ struct resp_value *cluster_call_words(struct cluster_node *node, bool try, int c
 
 /* --- One node --- */
 
-static struct slice line_next(struct slice *rest) {
-    const char *end = memchr(rest->data, '\n', rest->len);
-    struct slice line = {rest->data, end ? (size_t)(end - rest->data) : rest->len};
-    size_t used = line.len + (end ? 1 : 0);
-    rest->data += used;
-    rest->len -= used;
-    return line;
-}
-
-static struct resp_value *nodes_ask(struct cluster_node *node) {
+static struct resp_value *nodes_ask(struct cli_node *node) {
     struct resp_value *reply = CLUSTER_CALL(node, "CLUSTER", "NODES");
     if (!reply || reply->type == RESP_BULK || reply->type == RESP_VERBATIM || reply->type == RESP_STATUS) return reply;
     printf("Node %s: CLUSTER NODES has an unexpected reply\n", node->name);
@@ -63,12 +54,12 @@ static struct resp_value *nodes_ask(struct cluster_node *node) {
 }
 
 /* Asks the node about itself again. False: it failed, with a message. */
-static bool node_reload(struct cluster_node *node) {
+static bool node_reload(struct cli_node *node) {
     const struct resp_value *reply = nodes_ask(node);
     if (!reply) return false;
     for (struct slice rest = reply->text; rest.len;) {
-        struct node_line line;
-        struct slice text = line_next(&rest);
+        struct cli_node_line line;
+        struct slice text = slice_take_line(&rest);
         if (!text.len) continue;
         if (!node_line_parse(text, &line)) {
             printf("Node %s: CLUSTER NODES has a line that cannot be parsed: %.*s\n", node->name, (int)text.len,
@@ -90,8 +81,8 @@ static bool node_reload(struct cluster_node *node) {
     return false;
 }
 
-static struct cluster_node *node_new(const char *host, int port) {
-    struct cluster_node *node = mem_calloc(1, sizeof *node);
+static struct cli_node *node_new(const char *host, int port) {
+    struct cli_node *node = mem_calloc(1, sizeof *node);
     snprintf(node->line.host, sizeof node->line.host, "%s", host);
     node->line.port = port;
     snprintf(node->name, sizeof node->name, "%s:%d", host, port);
@@ -99,14 +90,14 @@ static struct cluster_node *node_new(const char *host, int port) {
     return node;
 }
 
-void cluster_node_free(struct cluster_node *node) {
+void cluster_node_free(struct cli_node *node) {
     if (!node) return;
     session_free(&node->session);
     node_line_free(&node->line);
     mem_free(node);
 }
 
-static bool node_connect(struct cluster *c, struct cluster_node *node) {
+static bool node_connect(struct cli_cluster *c, struct cli_node *node) {
     struct endpoint e = c->cli->options.endpoint; /* with its texts, which it does not own */
     e.host = node->line.host;
     e.port = node->line.port;
@@ -122,7 +113,7 @@ static bool node_connect(struct cluster *c, struct cluster_node *node) {
 }
 
 /* INFO is refused first where a password is missing. */
-static bool node_is_in_cluster_mode(struct cluster *c, struct cluster_node *node) {
+static bool node_is_in_cluster_mode(struct cli_cluster *c, struct cli_node *node) {
     const struct resp_value *reply = CLUSTER_TRY(node, "INFO", "cluster");
     if (!reply) return false;
     if (reply->type == RESP_ERROR) {
@@ -134,8 +125,8 @@ static bool node_is_in_cluster_mode(struct cluster *c, struct cluster_node *node
     return false;
 }
 
-struct cluster_node *cluster_node_open(struct cluster *c, const char *host, int port) {
-    struct cluster_node *node = node_new(host, port);
+struct cli_node *cluster_node_open(struct cli_cluster *c, const char *host, int port) {
+    struct cli_node *node = node_new(host, port);
     if (node_connect(c, node) && node_is_in_cluster_mode(c, node) && node_reload(node)) {
         node->reachable = true;
         return node;
@@ -144,7 +135,7 @@ struct cluster_node *cluster_node_open(struct cluster *c, const char *host, int 
     return NULL;
 }
 
-bool cluster_node_is_empty(struct cluster_node *node) {
+bool cluster_node_is_empty(struct cli_node *node) {
     const struct resp_value *reply = CLUSTER_CALL(node, "CLUSTER", "INFO");
     if (!reply || !reply->text.data) return false;
     bool alone = strstr(reply->text.data, "cluster_known_nodes:1\r") != NULL;
@@ -153,13 +144,13 @@ bool cluster_node_is_empty(struct cluster_node *node) {
     return alone && !strstr(reply->text.data, "db0:");
 }
 
-int cluster_databases(struct cluster_node *node, int **databases) {
+int cluster_databases(struct cli_node *node, int **databases) {
     const struct resp_value *reply = CLUSTER_CALL(node, "INFO", "keyspace");
     int count = 0;
     *databases = NULL;
     if (!reply || !reply->text.data) return -1;
     for (struct slice rest = reply->text; rest.len;) {
-        struct slice line = line_next(&rest);
+        struct slice line = slice_take_line(&rest);
         const char *colon = memchr(line.data, ':', line.len);
         int64_t number;
         if (line.len < 3 || memcmp(line.data, "db", 2) != 0 || !colon) continue;
@@ -172,7 +163,7 @@ int cluster_databases(struct cluster_node *node, int **databases) {
     return count;
 }
 
-int64_t cluster_count_keys(struct cluster_node *node, int slot) {
+int64_t cluster_count_keys(struct cli_node *node, int slot) {
     int *databases, count = cluster_databases(node, &databases);
     int64_t keys = count < 0 ? -1 : 0;
     for (int i = 0; i < count && keys >= 0; i++) {
@@ -189,28 +180,28 @@ int64_t cluster_count_keys(struct cluster_node *node, int slot) {
 
 /* --- The cluster --- */
 
-static void list_add(struct cluster_node ***list, int *count, struct cluster_node *node) {
+static void list_add(struct cli_node ***list, int *count, struct cli_node *node) {
     *list = mem_realloc(*list, (size_t)(*count + 1) * sizeof **list);
     node->index = *count;
     (*list)[(*count)++] = node;
 }
 
-void cluster_add(struct cluster *c, struct cluster_node *node) {
+void cluster_add(struct cli_cluster *c, struct cli_node *node) {
     list_add(&c->nodes, &c->count, node);
 }
 
-static void replicas_count(struct cluster *c) {
+static void replicas_count(struct cli_cluster *c) {
     for (int i = 0; i < c->count; i++) c->nodes[i]->replicas = 0;
     for (int i = 0; i < c->count; i++) {
         if (node_is_primary(c->nodes[i])) continue;
-        struct cluster_node *primary = cluster_find(c, c->nodes[i]->line.primary, false);
+        struct cli_node *primary = cluster_find(c, c->nodes[i]->line.primary, false);
         if (primary) primary->replicas++;
     }
 }
 
 /* Opens a node that another one lists; keeps it in `lost` if that is not possible. */
-static void listed_open(struct cluster *c, const char *host, struct node_line *line) {
-    struct cluster_node *node = NULL;
+static void listed_open(struct cli_cluster *c, const char *host, struct cli_node_line *line) {
+    struct cli_node *node = NULL;
     /* A node may be listed without an address: it is the host that was asked. */
     if (!*line->host) snprintf(line->host, sizeof line->host, "%s", host);
     if (!(line->flags & (NODE_NOADDR | NODE_HANDSHAKE)) && line->port)
@@ -235,15 +226,15 @@ static void listed_open(struct cluster *c, const char *host, struct node_line *l
     if (node_is_primary(node) && node->line.slots_count > 0) c->lost_primaries++;
 }
 
-bool cluster_open(struct cluster *c, const char *host, int port) {
-    struct cluster_node *first = cluster_node_open(c, host, port);
+bool cluster_open(struct cli_cluster *c, const char *host, int port) {
+    struct cli_node *first = cluster_node_open(c, host, port);
     if (!first) return false;
     cluster_add(c, first);
     const struct resp_value *reply = nodes_ask(first);
     if (!reply) return false;
     for (struct slice rest = reply->text; rest.len;) {
-        struct node_line line;
-        struct slice text = line_next(&rest);
+        struct cli_node_line line;
+        struct slice text = slice_take_line(&rest);
         if (!text.len || !node_line_parse(text, &line)) continue;
         if (line.flags & NODE_MYSELF)
             node_line_free(&line);
@@ -254,7 +245,7 @@ bool cluster_open(struct cluster *c, const char *host, int port) {
     return true;
 }
 
-void cluster_close(struct cluster *c) {
+void cluster_close(struct cli_cluster *c) {
     for (int i = 0; i < c->count; i++) cluster_node_free(c->nodes[i]);
     for (int i = 0; i < c->lost_count; i++) cluster_node_free(c->lost[i]);
     mem_free(c->nodes);
@@ -263,15 +254,15 @@ void cluster_close(struct cluster *c) {
     c->count = c->lost_count = 0;
 }
 
-bool cluster_reload(struct cluster *c) {
+bool cluster_reload(struct cli_cluster *c) {
     for (int i = 0; i < c->count; i++)
         if (!node_reload(c->nodes[i])) return false;
     replicas_count(c);
     return true;
 }
 
-struct cluster_node *cluster_find(struct cluster *c, const char *id, bool prefix) {
-    struct cluster_node *found = NULL;
+struct cli_node *cluster_find(struct cli_cluster *c, const char *id, bool prefix) {
+    struct cli_node *found = NULL;
     size_t len = strlen(id);
     for (int i = 0; i < c->count; i++) {
         const char *own = c->nodes[i]->line.id;
@@ -283,10 +274,10 @@ struct cluster_node *cluster_find(struct cluster *c, const char *id, bool prefix
     return found;
 }
 
-struct cluster_node *cluster_fewest_replicas(struct cluster *c, const struct cluster_node *except) {
-    struct cluster_node *best = NULL;
+struct cli_node *cluster_fewest_replicas(struct cli_cluster *c, const struct cli_node *except) {
+    struct cli_node *best = NULL;
     for (int i = 0; i < c->count; i++) {
-        struct cluster_node *node = c->nodes[i];
+        struct cli_node *node = c->nodes[i];
         if (node == except || !node_is_primary(node)) continue;
         if (!best || node->replicas < best->replicas) best = node;
     }
@@ -301,18 +292,17 @@ static int text_compare(const void *a, const void *b) {
 
 /* What a node says about the slots of all nodes, in an order that does not depend on the node: a text to compare and
  * free. With an id: NULL if the node does not list that one. NULL: failed. */
-static char *view_make(struct cluster_node *node, const char *id) {
+static char *view_make(struct cli_node *node, const char *id) {
     const struct resp_value *reply = nodes_ask(node);
     char **lines = NULL;
     int count = 0;
     bool listed = !id;
     if (!reply) return NULL;
     for (struct slice rest = reply->text; rest.len;) {
-        struct node_line line;
-        struct slice text = line_next(&rest);
+        struct cli_node_line line;
+        struct slice text = slice_take_line(&rest);
         if (!text.len || !node_line_parse(text, &line)) continue;
-        struct memory_output m;
-        memory_output_init(&m);
+        struct memory_output m = MEMORY_OUTPUT_INIT;
         output_write(&m.out, slice_of(line.id));
         output_write(&m.out, SLICE(" "));
         slots_write(&line.slots, &m.out);
@@ -327,8 +317,7 @@ static char *view_make(struct cluster_node *node, const char *id) {
         node_line_free(&line);
     }
     if (count) qsort(lines, (size_t)count, sizeof *lines, text_compare);
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     for (int i = 0; i < count; i++) {
         output_write(&m.out, slice_of(lines[i]));
         mem_free(lines[i]);
@@ -340,7 +329,7 @@ static char *view_make(struct cluster_node *node, const char *id) {
     return view;
 }
 
-static bool views_agree(struct cluster *c, const char *id, struct cluster_node **differs) {
+static bool views_agree(struct cli_cluster *c, const char *id, struct cli_node **differs) {
     char *first = NULL;
     bool agree = true;
     for (int i = 0; i < c->count && agree; i++) {
@@ -356,13 +345,13 @@ static bool views_agree(struct cluster *c, const char *id, struct cluster_node *
     return agree;
 }
 
-bool cluster_is_consistent(struct cluster *c) {
+bool cluster_is_consistent(struct cli_cluster *c) {
     return views_agree(c, NULL, NULL);
 }
 
 /* --- Joining --- */
 
-bool cluster_meet(struct cluster_node *node, const struct cluster_node *to) {
+bool cluster_meet(struct cli_node *node, const struct cli_node *to) {
     /* CLUSTER MEET takes addresses only, no names. */
     struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
     char ip[INET6_ADDRSTRLEN + 1] = "", port[16], bus_port[16];
@@ -381,15 +370,15 @@ bool cluster_meet(struct cluster_node *node, const struct cluster_node *to) {
 }
 
 /* All nodes list all others? */
-static bool all_joined(struct cluster *c, const char *id, struct cluster_node **differs) {
+static bool all_joined(struct cli_cluster *c, const char *id, struct cli_node **differs) {
     if (id) return views_agree(c, id, differs);
     for (int i = 0; i < c->count; i++)
         if (!views_agree(c, c->nodes[i]->line.id, differs)) return false;
     return true;
 }
 
-bool cluster_wait_join(struct cluster *c, const char *id) {
-    struct cluster_node *differs = NULL;
+bool cluster_wait_join(struct cli_cluster *c, const char *id) {
+    struct cli_node *differs = NULL;
     printf("Waiting for the cluster to join\n");
     fflush(stdout);
     for (int64_t waited = 0; !all_joined(c, id, &differs); waited += JOIN_POLL_MS) {

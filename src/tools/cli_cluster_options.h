@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct cluster_options {
+struct cli_cluster_options {
     char *command; /* the subcommand; NULL: no --cluster */
     char **args;
     int args_count;
@@ -16,10 +16,10 @@ struct cluster_options {
     int64_t replicas, slots, timeout_ms, pipeline;
     double threshold;
 };
-void cluster_options_init(struct cluster_options *o);
+void cluster_options_init(struct cli_cluster_options *o);
 /* Parses --cluster or --cluster-… at argv[i]. Returns how many arguments it used; 0: it is another option; -1: its
  * argument is missing; -2: it is invalid, with a message. */
-int cluster_option(struct cluster_options *o, int argc, char **argv, int i);
+int cluster_option(struct cli_cluster_options *o, int argc, char **argv, int i);
 struct cli;
 int mode_cluster(struct cli *cli);
 #endif

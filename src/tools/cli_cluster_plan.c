@@ -85,11 +85,11 @@ static unsigned flags_parse(struct slice text) {
 }
 
 /* "7", "0-5460", "[7->-id]", "[7-<-id]" */
-static bool slots_parse(struct slice word, struct node_line *node) {
+static bool slots_parse(struct slice word, struct cli_node_line *node) {
     int64_t first, last;
     if (word.data[0] == '[') {
         const char *dash = memchr(word.data, '-', word.len);
-        struct open_slot open = {0};
+        struct cli_open_slot open = {0};
         size_t peer = dash ? (size_t)(dash - word.data) + 3 : 0;
         if (!dash || word.len != peer + NODE_ID + 1 || word.data[word.len - 1] != ']' || dash[2] != '-' ||
             (dash[1] != '>' && dash[1] != '<') || !id_parse(slice_make(dash + 3, NODE_ID), open.peer) ||
@@ -111,7 +111,7 @@ static bool slots_parse(struct slice word, struct node_line *node) {
     return true;
 }
 
-bool node_line_parse(struct slice line, struct node_line *node) {
+bool node_line_parse(struct slice line, struct cli_node_line *node) {
     memset(node, 0, sizeof *node);
     struct slice words[8], word;
     int64_t epoch;
@@ -136,13 +136,13 @@ bool node_line_parse(struct slice line, struct node_line *node) {
     return true;
 }
 
-void node_line_free(struct node_line *node) {
+void node_line_free(struct cli_node_line *node) {
     mem_free(node->open);
     node->open = NULL;
     node->open_count = 0;
 }
 
-const char *node_line_peer(const struct node_line *node, int slot, bool importing) {
+const char *node_line_peer(const struct cli_node_line *node, int slot, bool importing) {
     for (int i = 0; i < node->open_count; i++)
         if (node->open[i].slot == slot && node->open[i].importing == importing) return node->open[i].peer;
     return NULL;

@@ -23,26 +23,26 @@ enum node_flags {
     NODE_HANDSHAKE = 16,
     NODE_DISCONNECTED = 32, /* the link of the node that lists it */
 };
-struct open_slot {
+struct cli_open_slot {
     int slot;
     bool importing; /* else migrating */
     char peer[NODE_ID + 1];
 };
-struct node_line {
+struct cli_node_line {
     char id[NODE_ID + 1], primary[NODE_ID + 1] /* "": none */, host[NODE_HOST_MAX];
     int port, bus_port; /* bus_port 0: not listed */
     unsigned flags;
     uint64_t epoch;
     struct slot_bitmap slots;
     int slots_count;
-    struct open_slot *open; /* owned */
+    struct cli_open_slot *open; /* owned */
     int open_count;
 };
 /* Parses one line. False: it is not a line of CLUSTER NODES, and `node` is free of memory. */
-bool node_line_parse(struct slice line, struct node_line *node);
-void node_line_free(struct node_line *node);
+bool node_line_parse(struct slice line, struct cli_node_line *node);
+void node_line_free(struct cli_node_line *node);
 /* The peer of a slot that is open in this direction, or NULL. */
-const char *node_line_peer(const struct node_line *node, int slot, bool importing);
+const char *node_line_peer(const struct cli_node_line *node, int slot, bool importing);
 /* "host:port" or "host:port@bus" at the last colon; an IPv6 address may be in brackets. bus_port may be NULL. False:
  * invalid. */
 bool address_parse(struct slice text, char host[NODE_HOST_MAX], int *port, int *bus_port);
@@ -122,7 +122,7 @@ enum fix_action {
 struct fix_plan {
     enum fix_action action;
     int owner, source, target; /* -1: none */
-    bool choose_owner;         /* no single owner was clear: `owner` is to be configured first */
+    bool choose_owner;         /* no node was clearly the owner: `owner` is configured first */
 };
 /* Decides how to close a slot. Sets migrating and importing of the nodes to the lists that the actions refer to, and
  * `found`. Nodes that lose the ownership count as importing. */

@@ -14,7 +14,7 @@
 enum { NUMBER_TEXT = 24, SHOWN_US = 500 * 1000 };
 
 struct cluster_progress {
-    struct cluster_node *source, *target;
+    struct cli_node *source, *target;
     const struct slot_move *moves;
     int count, at; /* slots; the one that is arriving */
     uint64_t *keys, total, done;
@@ -23,21 +23,21 @@ struct cluster_progress {
 };
 
 /* Keys of a slot; 0: the node does not say. */
-static uint64_t slot_keys(struct cluster_node *node, int slot) {
+static uint64_t slot_keys(struct cli_node *node, int slot) {
     char text[NUMBER_TEXT];
     snprintf(text, sizeof text, "%d", slot);
     const struct resp_value *reply = CLUSTER_TRY(node, "CLUSTER", "COUNTKEYSINSLOT", text);
     return reply && reply->type == RESP_INTEGER && reply->integer > 0 ? (uint64_t)reply->integer : 0;
 }
 
-static uint64_t exported_bytes(struct cluster_node *node) {
+static uint64_t exported_bytes(struct cli_node *node) {
     static const char name[] = "total_net_cluster_slot_export_bytes:";
     const struct resp_value *reply = CLUSTER_TRY(node, "INFO", "stats");
     const char *found = reply && reply->text.data ? strstr(reply->text.data, name) : NULL;
     return found ? strtoull(found + sizeof name - 1, NULL, 10) : 0;
 }
 
-struct cluster_progress *cluster_progress_new(struct cluster_node *source, struct cluster_node *target,
+struct cluster_progress *cluster_progress_new(struct cli_node *source, struct cli_node *target,
                                               const struct slot_move *moves, int count) {
     if (!isatty(STDOUT_FILENO)) return NULL;
     struct cluster_progress *p = mem_calloc(1, sizeof *p);

@@ -8,26 +8,26 @@
 /* --- reshard --- */
 
 struct reshard {
-    struct cluster_node **sources, *target;
+    struct cli_node **sources, *target;
     int count, slots;
     bool all;
 };
 
-static struct cluster_node *primary_find(struct cluster *c, const char *id) {
-    struct cluster_node *node = cluster_find(c, id, false);
+static struct cli_node *primary_find(struct cli_cluster *c, const char *id) {
+    struct cli_node *node = cluster_find(c, id, false);
     if (node && node_is_primary(node)) return node;
     cluster_say(c, TONE_PLAIN, "*** The specified node (%s) is not known or not a primary, please retry.\n", id);
     return NULL;
 }
 
-static bool source_add(struct reshard *r, struct cluster_node *node) {
+static bool source_add(struct reshard *r, struct cli_node *node) {
     for (int i = 0; i < r->count; i++)
         if (r->sources[i] == node) return false;
     r->sources[r->count++] = node;
     return true;
 }
 
-static bool slots_ask(const struct cluster *c, struct reshard *r) {
+static bool slots_ask(const struct cli_cluster *c, struct reshard *r) {
     int64_t number = c->options->slots;
     char answer[32];
     while (number <= 0 || (number > HASH_SLOTS && !c->options->slots)) {
@@ -38,7 +38,7 @@ static bool slots_ask(const struct cluster *c, struct reshard *r) {
     return true;
 }
 
-static bool target_ask(struct cluster *c, struct reshard *r) {
+static bool target_ask(struct cli_cluster *c, struct reshard *r) {
     char answer[64];
     if (c->options->to) return (r->target = primary_find(c, c->options->to)) != NULL;
     while (!r->target) {
@@ -49,7 +49,7 @@ static bool target_ask(struct cluster *c, struct reshard *r) {
 }
 
 /* Sources of --cluster-from, ids separated by commas. */
-static bool sources_from_option(struct cluster *c, struct reshard *r) {
+static bool sources_from_option(struct cli_cluster *c, struct reshard *r) {
     char *list = mem_strdup(c->options->from), *rest = list, *id;
     bool known = true;
     while (known && (id = strsep(&rest, ","))) {
@@ -57,7 +57,7 @@ static bool sources_from_option(struct cluster *c, struct reshard *r) {
             r->all = true;
             break;
         }
-        struct cluster_node *node = primary_find(c, id);
+        struct cli_node *node = primary_find(c, id);
         known = node != NULL;
         if (node == r->target)
             cluster_say(c, TONE_PLAIN, "*** It is not possible to use the target node as source node.\n");
@@ -68,7 +68,7 @@ static bool sources_from_option(struct cluster *c, struct reshard *r) {
     return known;
 }
 
-static bool sources_ask(struct cluster *c, struct reshard *r) {
+static bool sources_ask(struct cli_cluster *c, struct reshard *r) {
     char answer[64], question[32];
     printf("Please enter all the source node IDs.\n"
            "  Type 'all' to use all the nodes as source nodes for the hash slots.\n"
@@ -79,7 +79,7 @@ static bool sources_ask(struct cluster *c, struct reshard *r) {
         if (strcasecmp(answer, "done") == 0) return true;
         if (strcasecmp(answer, "all") == 0) return r->all = true;
         if (!*answer) continue;
-        struct cluster_node *node = primary_find(c, answer);
+        struct cli_node *node = primary_find(c, answer);
         if (!node) continue;
         if (node == r->target)
             cluster_say(c, TONE_PLAIN, "*** It is not possible to use the target node as source node.\n");
@@ -88,7 +88,7 @@ static bool sources_ask(struct cluster *c, struct reshard *r) {
     }
 }
 
-static void plan_show(const struct cluster *c, const struct reshard *r, const struct slot_move *moves, int count) {
+static void plan_show(const struct cli_cluster *c, const struct reshard *r, const struct slot_move *moves, int count) {
     printf("\nReady to move %lld slots.\n  Source nodes:\n",
            c->options->slots > 0 ? (long long)c->options->slots : (long long)r->slots);
     for (int i = 0; i < r->count; i++) cluster_show_node(r->sources[i], "    ");
@@ -107,7 +107,7 @@ static void plan_show(const struct cluster *c, const struct reshard *r, const st
     }
 }
 
-static int slots_plan(struct cluster_node *const *sources, int count, int wanted, struct slot_move *moves) {
+static int slots_plan(struct cli_node *const *sources, int count, int wanted, struct slot_move *moves) {
     const struct slot_bitmap **sets = mem_alloc((size_t)(count + 1) * sizeof *sets);
     for (int i = 0; i < count; i++) sets[i] = &sources[i]->line.slots;
     int planned = reshard_plan(sets, count, wanted, moves);
@@ -116,7 +116,7 @@ static int slots_plan(struct cluster_node *const *sources, int count, int wanted
 }
 
 /* The sources that own most come first in the plan, and in its display. */
-static int reshard_run(struct cluster *c, struct reshard *r) {
+static int reshard_run(struct cli_cluster *c, struct reshard *r) {
     char answer[16];
     if (!slots_ask(c, r) || !target_ask(c, r)) return 1;
     if (c->options->from ? !sources_from_option(c, r) : !sources_ask(c, r)) return 1;
@@ -137,7 +137,7 @@ static int reshard_run(struct cluster *c, struct reshard *r) {
     return result;
 }
 
-int cluster_reshard(struct cluster *c) {
+int cluster_reshard(struct cli_cluster *c) {
     struct reshard r = {.sources = NULL};
     if (cluster_check(c, true, false)) {
         fflush(stdout);
@@ -153,7 +153,7 @@ int cluster_reshard(struct cluster *c) {
 /* --- rebalance --- */
 
 /* Weights of the options by node; negative: none was given. */
-static bool weights_parse(struct cluster *c, double *weights) {
+static bool weights_parse(struct cli_cluster *c, double *weights) {
     for (int i = 0; i < c->count; i++) weights[i] = -1;
     for (int i = 0; i < c->options->weights_count; i++) {
         char id[NODE_ID + 1];
@@ -166,7 +166,7 @@ static bool weights_parse(struct cluster *c, double *weights) {
         }
         memcpy(id, text, len);
         id[len] = '\0';
-        const struct cluster_node *node = cluster_find(c, id, true);
+        const struct cli_node *node = cluster_find(c, id, true);
         if (!node) {
             cluster_say(c, TONE_PLAIN, "*** No such primary node %s\n", id);
             return false;
@@ -176,11 +176,11 @@ static bool weights_parse(struct cluster *c, double *weights) {
     return true;
 }
 
-static bool moves_run(struct cluster *c, struct cluster_node **nodes, const struct rebalance_move *moves, int count) {
+static bool moves_run(struct cli_cluster *c, struct cli_node **nodes, const struct rebalance_move *moves, int count) {
     struct slot_move *slots = mem_alloc(HASH_SLOTS * sizeof *slots);
     bool done = true;
     for (int i = 0; i < count && done; i++) {
-        struct cluster_node *source = nodes[moves[i].source], *target = nodes[moves[i].target];
+        struct cli_node *source = nodes[moves[i].source], *target = nodes[moves[i].target];
         printf("Moving %d slots from %s to %s\n", moves[i].slots, source->name, target->name);
         fflush(stdout);
         int planned = slots_plan(&source, 1, moves[i].slots, slots);
@@ -199,10 +199,10 @@ static bool moves_run(struct cluster *c, struct cluster_node **nodes, const stru
     return done;
 }
 
-int cluster_rebalance(struct cluster *c) {
+int cluster_rebalance(struct cli_cluster *c) {
     size_t count = (size_t)c->count;
     double *weights = mem_alloc(count * sizeof *weights), total = 0;
-    struct cluster_node **nodes = mem_alloc(count * sizeof *nodes);
+    struct cli_node **nodes = mem_alloc(count * sizeof *nodes);
     struct rebalance_node *facts = mem_calloc(count, sizeof *facts);
     struct rebalance_move *moves = mem_alloc(count * sizeof *moves);
     int involved = 0, result = 1;
@@ -213,7 +213,7 @@ int cluster_rebalance(struct cluster *c) {
         goto end;
     }
     for (int i = 0; i < c->count; i++) {
-        struct cluster_node *node = c->nodes[i];
+        struct cli_node *node = c->nodes[i];
         if (!node_is_primary(node)) continue;
         if (node->line.slots_count == 0 && weights[i] < 0 && !c->options->use_empty) continue;
         facts[involved] = (struct rebalance_node){node->line.slots_count, weights[i] < 0 ? 1 : weights[i], 0};

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-void cluster_say(const struct cluster *c, enum cluster_tone tone, const char *format, ...) {
+void cluster_say(const struct cli_cluster *c, enum cluster_tone tone, const char *format, ...) {
     static const char *const codes[] = {"", "\033[29;1m", "\033[32;1m", "\033[33;1m", "\033[31;1m"};
     const char *term = getenv("TERM");
     bool colour = tone != TONE_PLAIN && c->cli->options.tty_output && term && strstr(term, "xterm");
@@ -41,17 +41,16 @@ bool cluster_confirm_by_hand(const char *question) {
     char answer[16];
     return question_put(question, answer, sizeof answer) && strcasecmp(answer, "yes") == 0;
 }
-bool cluster_confirm(const struct cluster *c, const char *question) {
+bool cluster_confirm(const struct cli_cluster *c, const char *question) {
     return c->options->yes || cluster_confirm_by_hand(question);
 }
 
-static void node_show(const struct cluster_node *node, const char *indent, bool planned) {
-    const struct node_line *line = &node->line;
+static void node_show(const struct cli_node *node, const char *indent, bool planned) {
+    const struct cli_node_line *line = &node->line;
     bool primary = node_is_primary(node);
     printf("%s%c: %s %s\n", indent, primary ? 'M' : 'S', line->id, node->name);
     if (primary || !planned) {
-        struct memory_output m;
-        memory_output_init(&m);
+        struct memory_output m = MEMORY_OUTPUT_INIT;
         slots_write(&line->slots, &m.out);
         struct slice slots = memory_output_slice(&m);
         printf("%s   slots:%.*s (%d slots) %s\n", indent, (int)slots.len, slots.len ? slots.data : "",
@@ -62,19 +61,19 @@ static void node_show(const struct cluster_node *node, const char *indent, bool 
     if (primary && node->replicas) printf("%s   %d additional replica(s)\n", indent, node->replicas);
 }
 
-void cluster_show_node(const struct cluster_node *node, const char *indent) {
+void cluster_show_node(const struct cli_node *node, const char *indent) {
     node_show(node, indent, false);
 }
 
-void cluster_show_planned(const struct cluster_node *node) {
+void cluster_show_planned(const struct cli_node *node) {
     node_show(node, "", true);
 }
 
-bool cluster_show_summary(struct cluster *c) {
+bool cluster_show_summary(struct cli_cluster *c) {
     int64_t keys = 0;
     int primaries = 0;
     for (int i = 0; i < c->count; i++) {
-        struct cluster_node *node = c->nodes[i];
+        struct cli_node *node = c->nodes[i];
         if (!node_is_primary(node)) continue;
         const struct resp_value *reply = CLUSTER_CALL(node, "DBSIZE");
         if (!reply) return false;
@@ -88,10 +87,10 @@ bool cluster_show_summary(struct cluster *c) {
     return true;
 }
 
-static void open_slots_write(const struct node_line *line, bool importing, FILE *file) {
+static void open_slots_write(const struct cli_node_line *line, bool importing, FILE *file) {
     bool any = false;
     for (int i = 0; i < line->open_count; i++) {
-        const struct open_slot *open = &line->open[i];
+        const struct cli_open_slot *open = &line->open[i];
         if (open->importing != importing) continue;
         if (!any) fprintf(file, ",\n    \"%s\": {", importing ? "importing" : "migrating");
         fprintf(file, "%s\"%d\": \"%s\"", any ? "," : "", open->slot, open->peer);
@@ -100,10 +99,10 @@ static void open_slots_write(const struct node_line *line, bool importing, FILE 
     if (any) fputc('}', file);
 }
 
-bool cluster_write_json(const struct cluster *c, FILE *file) {
+bool cluster_write_json(const struct cli_cluster *c, FILE *file) {
     fputs("[\n", file);
     for (int i = 0; i < c->count; i++) {
-        const struct node_line *line = &c->nodes[i]->line;
+        const struct cli_node_line *line = &c->nodes[i]->line;
         const char *separator = "";
         /* A host is an address or a name: nodes refuse quotes and backslashes in both. */
         fprintf(file, "%s  {\n    \"name\": \"%s\",\n    \"host\": \"%s\",\n    \"port\": %d,\n    \"replicate\": ",

@@ -7,7 +7,10 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "tools/cli.h"
+#include "tools/cli_docs.h"
+#include "tools/cli_format.h"
+#include "tools/cli_line.h"
+#include "tools/cli_transfer.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -271,8 +274,7 @@ void cli_show(struct memory_output *m) {
 }
 
 static void show_reply(const struct cli *cli, const struct resp_value *reply, bool as_text) {
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     const struct cli_options *o = &cli->options;
     if (as_text)
         format_raw(&m.out, reply, o->bulk_delimiter);
@@ -288,8 +290,7 @@ static void show_push(struct cli *cli, const struct resp_value *push) {
         return;
     }
     if (!cli->options.show_pushes) return;
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     format_push(&m.out, push, &cli->options);
     cli_show(&m);
 }
@@ -479,7 +480,27 @@ static bool is_dropped(struct cli *cli) {
     return true;
 }
 
+/* Direct placement names memory that the client has registered. A program without any would have its own device refuse
+ * the transfer, which ends the connection. */
+static bool places(int argc, const struct slice *argv) {
+    bool get = command_is(argc, argv, "blob.get", NULL) || command_is(argc, argv, "blob.rdma_get", NULL);
+    bool set = command_is(argc, argv, "blob.set", NULL) || command_is(argc, argv, "blob.rdma_set", NULL);
+    return (get && argc >= 5) || (set && argc >= 6);
+}
+
+static int refuse_placement(const struct cli *cli, const struct slice *argv) {
+    bool get = slice_is(argv[0], "blob.get") || slice_is(argv[0], "blob.rdma_get");
+    fprintf(stderr,
+            "%.*s with rkey, address and length places the value in memory that the client has registered with its "
+            "RDMA device.\nvalkey-cli has none; it can %s. Programs use libvalkeyrdma; valkey-benchmark has "
+            "--placement.\n",
+            (int)argv[0].len, argv[0].data,
+            get ? "show the value with BLOB.GET key, or BLOB.INFO key" : "set the value with BLOB.SET key value");
+    return cli->interactive ? 0 : -1;
+}
+
 static int command_once(struct cli *cli, int argc, const struct slice *argv) {
+    if (places(argc, argv)) return refuse_placement(cli, argv);
     if (is_dropped(cli)) return connection_failed(cli);
     if (cli_connect(cli, false, true) < 0) return -1;
     if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL)) {

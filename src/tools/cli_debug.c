@@ -4,7 +4,9 @@
  * debugger, whose replies are arrays of lines. The line "<endsession>" is followed by the reply to EVAL. Then the
  * server closes the connection, and the prompt accepts commands again. */
 #include "lib/system/memory.h"
-#include "tools/cli.h"
+#include "tools/cli_debug.h"
+#include "tools/cli_format.h"
+#include "tools/cli_repl.h"
 #include <string.h>
 
 struct colour {
@@ -40,8 +42,7 @@ static bool show_lines(const struct resp_value *reply) {
 }
 
 static void show_value(const struct cli *cli, const struct resp_value *value) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     format_reply(&text.out, value, &cli->options, CLI_FORMATTED);
     cli_show(&text);
 }

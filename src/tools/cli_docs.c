@@ -2,54 +2,51 @@
  * modules. If COMMAND DOCS fails, they come from a table of commands in the program (cli_commands.txt). */
 #include "lib/system/memory.h"
 #include "lib/system/version.h"
-#include "tools/cli.h"
+#include "tools/cli_docs.h"
 #include "tools/cli_syntax.h"
 #include <ctype.h>
 #include <stdlib.h>
 
 extern const char cli_commands_txt[];
 
-struct entry {
+struct docs_entry {
     char *name; /* "CLIENT KILL" */
     char *summary, *since, *group;
     struct syntax syntax;
 };
 struct cli_docs {
-    struct entry *entries; /* sorted by name */
+    struct docs_entry *entries; /* sorted by name */
     int count, capacity;
 };
 
 /* --- Reading COMMAND DOCS --- */
 
-static const char *text_of(const struct resp_value *map, const char *key) {
+static const char *cli_docs_text_of(const struct resp_value *map, const char *key) {
     const struct resp_value *v = resp_value_get(map, key);
     return v && v->text.data ? v->text.data : "";
 }
 
-static void put(struct memory_output *m, const char *text) {
+static void cli_docs_put(struct memory_output *m, const char *text) {
     output_write(&m->out, slice_of(text));
 }
-static char *take(struct memory_output *m) {
+static char *cli_docs_take(struct memory_output *m) {
     struct slice text = memory_output_slice(m);
     char *copy = text.len ? mem_strndup(text.data, text.len) : mem_strdup("");
     memory_output_free(m);
     return copy;
 }
 
-static struct entry *entry_new(struct cli_docs *docs) {
-    if (docs->count == docs->capacity) {
-        docs->capacity = docs->capacity ? docs->capacity * 2 : 512;
-        docs->entries = mem_realloc(docs->entries, (size_t)docs->capacity * sizeof *docs->entries);
-    }
+static struct docs_entry *entry_new(struct cli_docs *docs) {
+    mem_grow(docs->entries, docs->count, docs->capacity, 512);
     return &docs->entries[docs->count++];
 }
 
 static void entry_add(struct cli_docs *docs, const char *container, struct slice name, const struct resp_value *doc);
 
-static void entry_read(struct cli_docs *docs, struct entry *e, const struct resp_value *doc) {
-    e->summary = mem_strdup(text_of(doc, "summary"));
-    e->since = mem_strdup(text_of(doc, "since"));
-    e->group = mem_strdup(text_of(doc, "group"));
+static void entry_read(struct cli_docs *docs, struct docs_entry *e, const struct resp_value *doc) {
+    e->summary = mem_strdup(cli_docs_text_of(doc, "summary"));
+    e->since = mem_strdup(cli_docs_text_of(doc, "since"));
+    e->group = mem_strdup(cli_docs_text_of(doc, "group"));
     syntax_read(&e->syntax, resp_value_get(doc, "arguments"));
     const struct resp_value *subcommands = resp_value_get(doc, "subcommands");
     if (!subcommands) return;
@@ -61,13 +58,12 @@ static void entry_read(struct cli_docs *docs, struct entry *e, const struct resp
 }
 
 static void entry_add(struct cli_docs *docs, const char *container, struct slice name, const struct resp_value *doc) {
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     const char *bar = memchr(name.data, '|', name.len); /* "client|kill" */
     if (bar) name = slice_make(bar + 1, (size_t)(name.data + name.len - bar - 1));
-    if (container) put(&m, container), put(&m, " ");
+    if (container) cli_docs_put(&m, container), cli_docs_put(&m, " ");
     output_write(&m.out, name);
-    struct entry entry = {.name = take(&m)};
+    struct docs_entry entry = {.name = cli_docs_take(&m)};
     for (char *p = entry.name; *p; p++) *p = (char)toupper((unsigned char)*p);
     int place = docs->count;
     *entry_new(docs) = entry;
@@ -76,7 +72,7 @@ static void entry_add(struct cli_docs *docs, const char *container, struct slice
 }
 
 static int entry_compare(const void *a, const void *b) {
-    return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
+    return strcmp(((const struct docs_entry *)a)->name, ((const struct docs_entry *)b)->name);
 }
 
 /* Reads cli_commands.txt: for each command a line with tabs, then indented lines for its arguments. */
@@ -88,8 +84,8 @@ static void table_read(struct cli_docs *docs) {
             fields[i] = mem_strndup(text, len);
             text += len + (text[len] != '\0');
         }
-        struct entry *e = entry_new(docs);
-        *e = (struct entry){.name = fields[0], .group = fields[1], .since = fields[2], .summary = fields[3]};
+        struct docs_entry *e = entry_new(docs);
+        *e = (struct docs_entry){.name = fields[0], .group = fields[1], .since = fields[2], .summary = fields[3]};
         syntax_read_text(&e->syntax, &text);
     }
 }
@@ -111,7 +107,7 @@ struct cli_docs *docs_load(struct cli *cli) {
 
 void docs_free(struct cli_docs *docs) {
     for (int i = 0; docs && i < docs->count; i++) {
-        struct entry *e = &docs->entries[i];
+        struct docs_entry *e = &docs->entries[i];
         mem_free(e->name);
         mem_free(e->summary);
         mem_free(e->since);
@@ -138,9 +134,8 @@ static void help_general(void) {
            "Set your preferences in ~/.valkeyclirc\n");
 }
 
-static void help_entry(const struct entry *e, bool group) {
-    struct memory_output m;
-    memory_output_init(&m);
+static void help_entry(const struct docs_entry *e, bool group) {
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     syntax_write(&m.out, &e->syntax);
     struct slice syntax = memory_output_slice(&m);
     printf("\r\n  \033[1m%s\033[0m \033[90m%.*s\033[0m\r\n", e->name, (int)syntax.len, syntax.len ? syntax.data : "");
@@ -151,7 +146,7 @@ static void help_entry(const struct entry *e, bool group) {
 }
 
 /* Whether the words are the entry's name or its first words. */
-static bool help_matches(const struct entry *e, int argc, const struct slice *argv) {
+static bool help_matches(const struct docs_entry *e, int argc, const struct slice *argv) {
     const char *at = e->name;
     for (int i = 0; i < argc; i++) {
         size_t len = strcspn(at, " ");
@@ -170,7 +165,7 @@ void docs_help(struct cli *cli, int argc, const struct slice *argv) {
     }
     if (!cli->docs) cli->docs = docs_load(cli);
     for (int i = 0; cli->docs && i < cli->docs->count; i++) {
-        const struct entry *e = &cli->docs->entries[i];
+        const struct docs_entry *e = &cli->docs->entries[i];
         if (argv[0].len && argv[0].data[0] == '@') {
             if (slice_is(slice_make(argv[0].data + 1, argv[0].len - 1), e->group)) help_entry(e, false);
         } else if (help_matches(e, argc, argv)) {
@@ -183,10 +178,10 @@ void docs_help(struct cli *cli, int argc, const struct slice *argv) {
 /* --- Hints --- */
 
 /* The entry with the longest name that matches the first words; *name_words: the number of words of its name. */
-static struct entry *entry_of(struct cli_docs *docs, int argc, const struct slice *argv, int *name_words) {
-    struct entry *found = NULL;
+static struct docs_entry *entry_of(struct cli_docs *docs, int argc, const struct slice *argv, int *name_words) {
+    struct docs_entry *found = NULL;
     for (int i = 0; i < docs->count; i++) {
-        struct entry *e = &docs->entries[i];
+        struct docs_entry *e = &docs->entries[i];
         int words = strchr(e->name, ' ') ? 2 : 1;
         if (words > argc || !help_matches(e, words, argv) || (found && words <= *name_words)) continue;
         found = e;
@@ -201,7 +196,7 @@ bool docs_hint(struct cli_docs *docs, struct slice line, struct output *hint) {
     if (argc < 0) return false;
     /* Only complete words count: the last one may still grow. */
     int complete = argc - (line.len > 0 && line.data[line.len - 1] != ' ');
-    struct entry *e = complete > 0 ? entry_of(docs, complete, argv, &name_words) : NULL;
+    struct docs_entry *e = complete > 0 ? entry_of(docs, complete, argv, &name_words) : NULL;
     if (e) syntax_hint(hint, &e->syntax, complete - name_words, argv + name_words);
     words_free(argv, argc);
     return e != NULL;
@@ -211,7 +206,7 @@ void docs_hint_typed(struct cli_docs *docs, struct slice line, struct output *hi
     struct slice *argv;
     int argc = words_split(line, &argv), name_words = 0;
     if (argc < 0) return;
-    struct entry *e = argc > 0 ? entry_of(docs, argc, argv, &name_words) : NULL;
+    struct docs_entry *e = argc > 0 ? entry_of(docs, argc, argv, &name_words) : NULL;
     bool fits = e && syntax_hint(hint, &e->syntax, argc - name_words, argv + name_words);
     words_free(argv, argc);
     if (!fits) docs_hint(docs, line, hint);
@@ -268,7 +263,7 @@ void docs_complete(struct cli *cli, struct slice line, void (*found)(void *conte
     struct slice name = help ? slice_make(line.data + 5, line.len - 5) : line;
     if (help) complete_groups(docs, line, found, context);
     for (int i = 0; i < docs->count; i++) {
-        const struct entry *e = &docs->entries[i];
+        const struct docs_entry *e = &docs->entries[i];
         /* Complete subcommands only after their command, to keep the list short. */
         const char *space = strchr(e->name, ' ');
         if (strlen(e->name) < name.len || strncasecmp(e->name, name.data, name.len) != 0) continue;

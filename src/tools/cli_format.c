@@ -1,10 +1,10 @@
 /* cli_format.c: replies as text, in the formats of Valkey's tool: standard, raw, CSV and JSON. Scripts parse this
  * output, so it matches in every detail. */
 #include "lib/text/number.h"
-#include "tools/cli.h"
+#include "tools/cli_format.h"
 #include <stdio.h>
 
-static void put(struct output *out, const char *text) {
+static void cli_format_put(struct output *out, const char *text) {
     output_write(out, slice_of(text));
 }
 static void put_char(struct output *out, char c) {
@@ -32,7 +32,7 @@ static void escape(struct output *out, struct slice text, const struct escapes *
             put_char(out, (char)c);
         } else {
             snprintf(escaped, sizeof escaped, escapes->other, c);
-            put(out, escaped);
+            cli_format_put(out, escaped);
         }
     }
 }
@@ -49,7 +49,7 @@ static void format_tty(struct output *out, const struct resp_value *v, const cha
 
 static void format_map_value(struct output *out, const struct resp_value *value, const char *prefix,
                              size_t prefix_len) {
-    put(out, " => ");
+    cli_format_put(out, " => ");
     bool nested = value->count == 1 && resp_is_aggregate(&value->children[0]) && value->children[0].count > 0;
     if (resp_is_aggregate(value) && (nested || value->count > (value->type == RESP_MAP ? 2u : 1u))) {
         put_char(out, '\n');
@@ -61,10 +61,10 @@ static void format_map_value(struct output *out, const struct resp_value *value,
 static void format_aggregate(struct output *out, const struct resp_value *v, const char *prefix, size_t prefix_len) {
     bool map = v->type == RESP_MAP || v->type == RESP_ATTRIBUTE;
     if (v->count == 0) {
-        put(out, map                    ? "(empty hash)\n"
-                 : v->type == RESP_SET  ? "(empty set)\n"
-                 : v->type == RESP_PUSH ? "(empty push)\n"
-                                        : "(empty array)\n");
+        cli_format_put(out, map                    ? "(empty hash)\n"
+                            : v->type == RESP_SET  ? "(empty set)\n"
+                            : v->type == RESP_PUSH ? "(empty push)\n"
+                                                   : "(empty array)\n");
         return;
     }
     char mark = map ? '#' : v->type == RESP_SET ? '~' : ')';
@@ -81,13 +81,12 @@ static void format_aggregate(struct output *out, const struct resp_value *v, con
         char number[40];
         if (i > 0) output_write(out, (struct slice){prefix, prefix_len});
         snprintf(number, sizeof number, "%*zu%c ", width < 20 ? width : 20, i + 1, mark);
-        put(out, number);
+        cli_format_put(out, number);
         if (!map) {
             format_tty(out, &v->children[i], inner, inner_len);
             continue;
         }
-        struct memory_output key;
-        memory_output_init(&key);
+        struct memory_output key = MEMORY_OUTPUT_INIT;
         format_tty(&key.out, &v->children[2 * i], inner, inner_len);
         struct slice text = memory_output_slice(&key);
         if (text.len && text.data[text.len - 1] == '\n') text.len--;
@@ -99,12 +98,12 @@ static void format_aggregate(struct output *out, const struct resp_value *v, con
 
 static void format_tty(struct output *out, const struct resp_value *v, const char *prefix, size_t prefix_len) {
     switch (v->type) {
-    case RESP_ERROR: put(out, "(error) "); break;
-    case RESP_INTEGER: put(out, "(integer) "); break;
-    case RESP_DOUBLE: put(out, "(double) "); break;
-    case RESP_BIG_NUMBER: put(out, "(big number) "); break;
-    case RESP_NULL: put(out, "(nil)\n"); return;
-    case RESP_BOOLEAN: put(out, v->integer ? "(true)\n" : "(false)\n"); return;
+    case RESP_ERROR: cli_format_put(out, "(error) "); break;
+    case RESP_INTEGER: cli_format_put(out, "(integer) "); break;
+    case RESP_DOUBLE: cli_format_put(out, "(double) "); break;
+    case RESP_BIG_NUMBER: cli_format_put(out, "(big number) "); break;
+    case RESP_NULL: cli_format_put(out, "(nil)\n"); return;
+    case RESP_BOOLEAN: cli_format_put(out, v->integer ? "(true)\n" : "(false)\n"); return;
     case RESP_BULK:
         format_quoted(out, v->text);
         put_char(out, '\n');
@@ -122,14 +121,14 @@ static void format_tty(struct output *out, const struct resp_value *v, const cha
 void format_raw(struct output *out, const struct resp_value *v, const char *delimiter) {
     switch (v->type) {
     case RESP_NULL: return;
-    case RESP_BOOLEAN: put(out, v->integer ? "(true)" : "(false)"); return;
+    case RESP_BOOLEAN: cli_format_put(out, v->integer ? "(true)" : "(false)"); return;
     case RESP_ERROR:
         output_write(out, v->text);
         put_char(out, '\n');
         return;
     case RESP_MAP:
         for (size_t i = 0; i + 1 < v->count; i += 2) {
-            if (i) put(out, delimiter);
+            if (i) cli_format_put(out, delimiter);
             format_raw(out, &v->children[i], delimiter);
             put_char(out, ' ');
             format_raw(out, &v->children[i + 1], delimiter);
@@ -142,7 +141,7 @@ void format_raw(struct output *out, const struct resp_value *v, const char *deli
         return;
     }
     for (size_t i = 0; i < v->count; i++) {
-        if (i) put(out, delimiter);
+        if (i) cli_format_put(out, delimiter);
         format_raw(out, &v->children[i], delimiter);
     }
 }
@@ -151,10 +150,10 @@ void format_raw(struct output *out, const struct resp_value *v, const char *deli
 
 static void format_csv(struct output *out, const struct resp_value *v) {
     switch (v->type) {
-    case RESP_NULL: put(out, "NULL"); return;
-    case RESP_BOOLEAN: put(out, v->integer ? "true" : "false"); return;
+    case RESP_NULL: cli_format_put(out, "NULL"); return;
+    case RESP_BOOLEAN: cli_format_put(out, v->integer ? "true" : "false"); return;
     case RESP_ERROR:
-        put(out, "ERROR,");
+        cli_format_put(out, "ERROR,");
         format_quoted(out, v->text);
         return;
     case RESP_STATUS:
@@ -181,8 +180,7 @@ static void format_json_text(struct output *out, struct slice text) {
 
 /* The quoted form of the text, with doubled backslashes: only ASCII. */
 static void format_json_ascii(struct output *out, struct slice text) {
-    struct memory_output quoted;
-    memory_output_init(&quoted);
+    struct memory_output quoted = MEMORY_OUTPUT_INIT;
     escape(&quoted.out, text, &quoted_escapes);
     struct slice inner = memory_output_slice(&quoted);
     put_char(out, '"');
@@ -201,17 +199,17 @@ static void format_json_name(struct output *out, const struct resp_value *v, boo
     bool text = v->type == RESP_BULK || v->type == RESP_STATUS || v->type == RESP_VERBATIM;
     if (!text) put_char(out, '"');
     format_json(out, v, ascii);
-    put(out, text ? ":" : "\":");
+    cli_format_put(out, text ? ":" : "\":");
 }
 
 static void format_json(struct output *out, const struct resp_value *v, bool ascii) {
     switch (v->type) {
-    case RESP_NULL: put(out, "null"); return;
-    case RESP_BOOLEAN: put(out, v->integer ? "true" : "false"); return;
+    case RESP_NULL: cli_format_put(out, "null"); return;
+    case RESP_BOOLEAN: cli_format_put(out, v->integer ? "true" : "false"); return;
     case RESP_INTEGER:
     case RESP_DOUBLE:
     case RESP_BIG_NUMBER: output_write(out, v->text); return;
-    case RESP_ERROR: put(out, "error:"); /* fall through */
+    case RESP_ERROR: cli_format_put(out, "error:"); /* fall through */
     case RESP_STATUS:
     case RESP_BULK:
     case RESP_VERBATIM:
@@ -243,7 +241,7 @@ void format_reply(struct output *out, const struct resp_value *v, const struct c
     case CLI_FORMATTED: format_tty(out, v, "", 0); break;
     case CLI_RAW:
         format_raw(out, v, o->bulk_delimiter);
-        put(out, o->command_delimiter);
+        cli_format_put(out, o->command_delimiter);
         break;
     case CLI_CSV:
         format_csv(out, v);
@@ -263,9 +261,9 @@ void format_push(struct output *out, const struct resp_value *v, const struct cl
         format_reply(out, v, o, o->output);
         return;
     }
-    put(out, "-> invalidate: ");
+    cli_format_put(out, "-> invalidate: ");
     for (size_t i = 0; i < v->children[1].count; i++) {
-        if (i) put(out, ", ");
+        if (i) cli_format_put(out, ", ");
         put_char(out, '\'');
         output_write(out, v->children[1].children[i].text);
         put_char(out, '\'');

@@ -1,17 +1,17 @@
 /* cli_hints.c: --test_hint and --test_hint_file: the hints of the prompt on the command line. */
 #include "lib/system/memory.h"
-#include "tools/cli.h"
+#include "tools/cli_docs.h"
+#include "tools/cli_hints.h"
 #include <stdlib.h>
 
-static void load(struct cli *cli) {
+static void cli_hints_load(struct cli *cli) {
     cli_connect(cli, false, false);
     cli->docs = docs_load(cli);
 }
 
 int hint_print(struct cli *cli, const char *line) {
-    struct memory_output m;
-    memory_output_init(&m);
-    load(cli);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
+    cli_hints_load(cli);
     docs_hint(cli->docs, slice_of(line), &m.out);
     struct slice hint = memory_output_slice(&m);
     printf("%.*s\n", (int)hint.len, hint.len ? hint.data : "");
@@ -21,8 +21,7 @@ int hint_print(struct cli *cli, const char *line) {
 }
 
 static bool hint_is(struct cli *cli, const struct slice *test) {
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     bool known = docs_hint(cli->docs, test[0], &m.out);
     struct slice hint = memory_output_slice(&m);
     bool same = slice_equal(hint, test[1]);
@@ -44,7 +43,7 @@ int hints_check(struct cli *cli, const char *path) {
         perror(NULL);
         return -1;
     }
-    load(cli);
+    cli_hints_load(cli);
     char *line = NULL;
     size_t size = 0;
     ssize_t len;

@@ -1,7 +1,8 @@
 /* cli_keys.c: --bigkeys, --memkeys and --hotkeys: scans a database, queries each key, and keeps the extremes. The
  * queries for the keys of one SCAN reply are pipelined. */
 #include "lib/system/memory.h"
-#include "tools/cli.h"
+#include "tools/cli_format.h"
+#include "tools/cli_keys.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -35,8 +36,7 @@ static const struct {
                    {"string", "STRLEN", "bytes"}, {"set", "SCARD", "members"}, {"zset", "ZCARD", "members"}};
 
 static char *quoted(struct slice text) {
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     format_quoted(&m.out, text);
     struct slice s = memory_output_slice(&m);
     char *copy = mem_strndup(s.data, s.len);

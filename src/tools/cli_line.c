@@ -5,7 +5,8 @@
  *
  * The history file has one entry per line, like that of Valkey's tool, so both tools can share it. */
 #include "lib/system/memory.h"
-#include "tools/cli.h"
+#include "tools/cli_docs.h"
+#include "tools/cli_line.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <histedit.h>
@@ -65,8 +66,7 @@ static bool hint_draw(struct line_editor *editor) {
         line->cursor == line->buffer)
         return false;
     size_t len = (size_t)(line->lastchar - line->buffer);
-    struct memory_output m;
-    memory_output_init(&m);
+    struct memory_output m = MEMORY_OUTPUT_INIT;
     docs_hint_typed(editor->cli->docs, slice_make(line->buffer, len), &m.out);
     char hint[512];
     struct slice text = memory_output_slice(&m);
@@ -121,10 +121,7 @@ struct completion {
 
 static void completion_add(void *context, const char *text) {
     struct completion *c = context;
-    if (c->count == c->capacity) {
-        c->capacity = c->capacity ? c->capacity * 2 : 16;
-        c->found = mem_realloc(c->found, (size_t)c->capacity * sizeof *c->found);
-    }
+    mem_grow(c->found, c->count, c->capacity, 16);
     c->found[c->count++] = mem_strdup(text);
 }
 

@@ -2,7 +2,8 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
-#include "tools/cli.h"
+#include "tools/cli_format.h"
+#include "tools/cli_modes.h"
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -44,7 +45,7 @@ static void format_human(char *text, size_t size, int64_t bytes) {
 int mode_stat(struct cli *cli) {
     int64_t before = 0;
     cli_connect_or_exit(cli);
-    /* The number of databases is not used here, but who may not ask for it is told as by Valkey's valkey-cli. */
+    /* The number of databases is not used here, but a user who may not read it gets the message of Valkey's cli. */
     const struct resp_value *databases = CLI_CALL(cli, "CONFIG", "GET", "databases");
     if (databases->type == RESP_ERROR)
         fprintf(stderr, "CONFIG GET databases fails: %s, use default value 16 instead\n", databases->text.data);
@@ -96,8 +97,7 @@ int mode_scan(struct cli *cli) {
         memcpy(cursor, reply->children[0].text.data, reply->children[0].text.len + 1);
         const struct resp_value *keys = &reply->children[1];
         for (size_t i = 0; i < keys->count; i++) {
-            struct memory_output line;
-            memory_output_init(&line);
+            struct memory_output line = MEMORY_OUTPUT_INIT;
             if (o->output == CLI_FORMATTED)
                 format_quoted(&line.out, keys->children[i].text);
             else

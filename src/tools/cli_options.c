@@ -145,11 +145,7 @@ static const char help[] =
     "  valkey-cli --scan --pattern '*:12345*' --count 100\n"
     "  valkey-cli --eval myscript.lua key1 key2 , arg1 arg2 arg3\n";
 
-static void cli_help_print(FILE *file) {
-    fputs(help, file);
-}
-
-static void fail(const char *format, const char *text) {
+static void cli_options_fail(const char *format, const char *text) {
     fprintf(stderr, format, text);
     fputc('\n', stderr);
     exit(1);
@@ -159,7 +155,7 @@ struct text_option {
     const char *name;
     size_t offset;
 };
-struct number_option {
+struct cli_number_option {
     const char *name;
     size_t offset;
     int64_t min;
@@ -191,7 +187,7 @@ static const struct text_option flags[] = {
     {"--ldb", offsetof(struct cli_options, debug)},
     {"--ldb-sync-mode", offsetof(struct cli_options, debug_sync)},
 };
-static const struct number_option numbers[] = {
+static const struct cli_number_option numbers[] = {
     {"--pipe-timeout", offsetof(struct cli_options, pipe_timeout_s), 0},
     {"--count", offsetof(struct cli_options, count), 1},
     {"--memkeys-samples", offsetof(struct cli_options, memkeys_samples), 0},
@@ -245,7 +241,7 @@ static int table_option(struct cli_options *o, int argc, char **argv, int i) {
         if (i + 1 >= argc) return -1;
         int64_t *value = (int64_t *)((char *)o + numbers[k].offset);
         if (!parse_int64(slice_of(argv[i + 1]), value) || *value < numbers[k].min)
-            fail("Invalid number for %s.", argv[i]);
+            cli_options_fail("Invalid number for %s.", argv[i]);
         return 2;
     }
     return used;
@@ -272,14 +268,15 @@ static bool output_option(struct cli_options *o, const char *name) {
 static double seconds_parse(const char *text, const char *message) {
     char *end;
     double value = strtod(text, &end);
-    if (end == text || *end || !(value >= 0) || value > 1e9) fail("%s", message);
+    if (end == text || *end || !(value >= 0) || value > 1e9) cli_options_fail("%s", message);
     return value;
 }
 
 /* A mistyped number must not become 0: -n would select another database than the one that was meant. */
 static int64_t integer_parse(const char *option, const char *text, int64_t max) {
     int64_t value;
-    if (!parse_int64(slice_of(text), &value) || value < -max || value > max) fail("Invalid number for %s.", option);
+    if (!parse_int64(slice_of(text), &value) || value < -max || value > max)
+        cli_options_fail("Invalid number for %s.", option);
     return value;
 }
 
@@ -288,7 +285,8 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
     if (output_option(o, name)) return 1;
     if (strcmp(name, "-2") == 0 || strcmp(name, "-3") == 0) {
         int protocol = name[1] - '0';
-        if (o->protocol_given && o->protocol != protocol) fail("%s", "Options -2 and -3 are mutually exclusive.");
+        if (o->protocol_given && o->protocol != protocol)
+            cli_options_fail("%s", "Options -2 and -3 are mutually exclusive.");
         o->protocol = protocol;
         o->protocol_given = true;
         return 1;
@@ -313,7 +311,7 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
     case 4: {
         struct slice *words;
         int words_count = words_split(slice_of(value), &words);
-        if (words_count != 1) fail("Invalid quoted string specified for %s", name);
+        if (words_count != 1) cli_options_fail("Invalid quoted string specified for %s", name);
         text_set(&o->pattern, words[0].data);
         words_free(words, words_count);
         break;
@@ -332,7 +330,7 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
 /* Options that print something and exit. */
 static void final_option(int argc, char **argv, int i) {
     if (strcmp(argv[i], "--help") == 0 || (strcmp(argv[i], "-h") == 0 && i + 1 == argc)) {
-        cli_help_print(stdout);
+        fputs(help, stdout);
         exit(0);
     }
     if (strcmp(argv[i], "--version") == 0 || strcmp(argv[i], "-v") == 0) {
@@ -360,13 +358,13 @@ static void options_default(struct cli_options *o) {
 static void options_check(struct cli_options *o) {
     const struct endpoint *e = &o->endpoint;
     char error[512];
-    if (!endpoint_prepare(e, error, sizeof error)) fail("%s", error);
-    if (o->stdin_last && o->stdin_tag) fail("%s", "Options -x and -X are mutually exclusive.");
+    if (!endpoint_prepare(e, error, sizeof error)) cli_options_fail("%s", error);
+    if (o->stdin_last && o->stdin_tag) cli_options_fail("%s", "Options -x and -X are mutually exclusive.");
     o->debug |= o->debug_sync;
     if (o->debug) o->output = CLI_FORMATTED;
     if (o->debug && !o->eval_file) {
-        fail("%s", "Options --ldb and --ldb-sync-mode require --eval.\n"
-                   "Try valkey-cli --help for more information.");
+        cli_options_fail("%s", "Options --ldb and --ldb-sync-mode require --eval.\n"
+                               "Try valkey-cli --help for more information.");
     }
     if (o->password_from_options && !o->no_auth_warning) {
         fputs("Warning: Using a password with '-a' or '-u' option on the command line interface may not be "
@@ -387,7 +385,7 @@ void cli_options_parse(struct cli_options *o, int argc, char **argv) {
         final_option(argc, argv, i);
         char *password = o->endpoint.password ? mem_strdup(o->endpoint.password) : NULL;
         int used = endpoint_option(&o->endpoint, argc, argv, i, error, sizeof error);
-        if (used == -2) fail("%s", error);
+        if (used == -2) cli_options_fail("%s", error);
         if (used > 0 && o->endpoint.password && (!password || strcmp(password, o->endpoint.password) != 0)) {
             o->password_from_options = true;
         }
@@ -397,7 +395,7 @@ void cli_options_parse(struct cli_options *o, int argc, char **argv) {
         if (used == -2) exit(1);
         if (used == 0) used = table_option(o, argc, argv, i);
         if (used == 0) used = other_option(o, argc, argv, i);
-        if (used <= 0) fail("Unrecognized option or bad number of args for: '%s'", argv[i]);
+        if (used <= 0) cli_options_fail("Unrecognized option or bad number of args for: '%s'", argv[i]);
         i += used;
     }
     if (o->manager.command) o->mode = MODE_CLUSTER;

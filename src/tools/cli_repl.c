@@ -2,7 +2,10 @@
  * the same way, without prompt and editing. */
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "tools/cli.h"
+#include "tools/cli_debug.h"
+#include "tools/cli_docs.h"
+#include "tools/cli_line.h"
+#include "tools/cli_repl.h"
 #include <stdlib.h>
 #include <unistd.h>
 

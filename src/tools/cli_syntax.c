@@ -11,7 +11,7 @@
 
 /* --- Reading --- */
 
-static const char *text_of(const struct resp_value *map, const char *key) {
+static const char *cli_syntax_text_of(const struct resp_value *map, const char *key) {
     const struct resp_value *v = resp_value_get(map, key);
     return v && v->text.data ? v->text.data : NULL;
 }
@@ -47,9 +47,9 @@ void syntax_read(struct syntax *s, const struct resp_value *arguments) {
     for (size_t i = 0; arguments && i < arguments->count; i++) {
         const struct resp_value *from = &arguments->children[i];
         struct syntax_argument *a = argument_add(s);
-        const char *type = text_of(from, "type"), *name = text_of(from, "display_text"),
-                   *token = text_of(from, "token");
-        if (!name) name = text_of(from, "name");
+        const char *type = cli_syntax_text_of(from, "type"), *name = cli_syntax_text_of(from, "display_text"),
+                   *token = cli_syntax_text_of(from, "token");
+        if (!name) name = cli_syntax_text_of(from, "name");
         a->kind = type ? kind_of(slice_of(type)) : SYNTAX_WORD;
         a->name = mem_strdup(name ? name : "");
         a->token = token ? mem_strdup(token) : NULL;
@@ -99,7 +99,7 @@ void syntax_free(struct syntax *s) {
 
 /* --- Writing --- */
 
-static void put(struct output *out, const char *text) {
+static void cli_syntax_put(struct output *out, const char *text) {
     output_write(out, slice_of(text));
 }
 
@@ -108,52 +108,52 @@ static void argument_write(struct output *out, const struct syntax_argument *a);
 /* Writes the argument without its token and its repetition. */
 static void body_write(struct output *out, const struct syntax_argument *a) {
     if (a->kind == SYNTAX_TOKEN) return;
-    if (!a->parts.count) put(out, a->name);
+    if (!a->parts.count) cli_syntax_put(out, a->name);
     for (int i = 0; i < a->parts.count; i++) {
-        if (i) put(out, a->kind == SYNTAX_ONEOF ? "|" : " ");
+        if (i) cli_syntax_put(out, a->kind == SYNTAX_ONEOF ? "|" : " ");
         argument_write(out, &a->parts.arguments[i]);
     }
 }
 
 static void token_write(struct output *out, const struct syntax_argument *a) {
     if (!a->token) return;
-    put(out, *a->token ? a->token : "\"\"");
-    if (a->kind != SYNTAX_TOKEN) put(out, " ");
+    cli_syntax_put(out, *a->token ? a->token : "\"\"");
+    if (a->kind != SYNTAX_TOKEN) cli_syntax_put(out, " ");
 }
 
 static void repetition_write(struct output *out, const struct syntax_argument *a) {
-    put(out, "[");
+    cli_syntax_put(out, "[");
     if (a->multiple_token) token_write(out, a);
     body_write(out, a);
-    put(out, " ...]");
+    cli_syntax_put(out, " ...]");
 }
 
 static void argument_write(struct output *out, const struct syntax_argument *a) {
-    if (a->optional) put(out, "[");
+    if (a->optional) cli_syntax_put(out, "[");
     token_write(out, a);
     body_write(out, a);
     if (a->multiple) {
-        put(out, " ");
+        cli_syntax_put(out, " ");
         repetition_write(out, a);
     }
-    if (a->optional) put(out, "]");
+    if (a->optional) cli_syntax_put(out, "]");
 }
 
 void syntax_write(struct output *out, const struct syntax *s) {
     for (int i = 0; i < s->count; i++) {
-        if (i) put(out, " ");
+        if (i) cli_syntax_put(out, " ");
         argument_write(out, &s->arguments[i]);
     }
 }
 
 /* --- Matching --- */
 
-struct words {
+struct syntax_words {
     const struct slice *argv;
     int count, at;
 };
 
-static enum syntax_match list_match(struct syntax *s, struct words *w);
+static enum syntax_match list_match(struct syntax *s, struct syntax_words *w);
 
 static void reset(struct syntax *s) {
     for (int i = 0; i < s->count; i++) {
@@ -174,10 +174,10 @@ static bool word_fits(const struct syntax_argument *a, struct slice word) {
     return word.len > 0 && end == word.data + word.len;
 }
 
-static enum syntax_match argument_match(struct syntax_argument *a, struct words *w);
+static enum syntax_match argument_match(struct syntax_argument *a, struct syntax_words *w);
 
 /* Matches the argument once, without its repetition. */
-static enum syntax_match once_match(struct syntax_argument *a, struct words *w, bool with_token) {
+static enum syntax_match once_match(struct syntax_argument *a, struct syntax_words *w, bool with_token) {
     reset(&a->parts);
     a->missing = SYNTAX_WHOLE;
     if (with_token && a->token) {
@@ -202,7 +202,7 @@ static enum syntax_match once_match(struct syntax_argument *a, struct words *w, 
     return match;
 }
 
-static enum syntax_match argument_match(struct syntax_argument *a, struct words *w) {
+static enum syntax_match argument_match(struct syntax_argument *a, struct syntax_words *w) {
     int start = w->at;
     a->match = once_match(a, w, true);
     while (a->match == SYNTAX_ALL && a->multiple) {
@@ -223,7 +223,7 @@ static enum syntax_match argument_match(struct syntax_argument *a, struct words 
 }
 
 /* Matches the optional arguments [first, last) in any order. */
-static enum syntax_match options_match(struct syntax *s, int first, int last, struct words *w) {
+static enum syntax_match options_match(struct syntax *s, int first, int last, struct syntax_words *w) {
     bool found;
     do {
         found = false;
@@ -243,7 +243,7 @@ static enum syntax_match options_match(struct syntax *s, int first, int last, st
 }
 
 /* SYNTAX_PART: all words match, and more may follow. */
-static enum syntax_match list_match(struct syntax *s, struct words *w) {
+static enum syntax_match list_match(struct syntax *s, struct syntax_words *w) {
     for (int i = 0, last; i < s->count; i = last) {
         if (w->at == w->count) return SYNTAX_PART;
         for (last = i; last < s->count && s->arguments[last].optional;) last++;
@@ -258,7 +258,7 @@ static enum syntax_match list_match(struct syntax *s, struct words *w) {
 static void rest_write(struct output *out, const struct syntax_argument *a);
 
 static void separate(struct output *out, bool *first) {
-    if (!*first) put(out, " ");
+    if (!*first) cli_syntax_put(out, " ");
     *first = false;
 }
 
@@ -286,13 +286,13 @@ static void rest_write(struct output *out, const struct syntax_argument *a) {
     else if (a->missing == SYNTAX_REST)
         rest_write(out, &a->parts.arguments[a->chosen]);
     if (!a->multiple) return;
-    if (a->missing != SYNTAX_REPETITION) put(out, " ");
+    if (a->missing != SYNTAX_REPETITION) cli_syntax_put(out, " ");
     repetition_write(out, a);
-    if (a->optional) put(out, "]"); /* Valkey's tool closes this bracket without opening it */
+    if (a->optional) cli_syntax_put(out, "]"); /* Valkey's tool closes this bracket without opening it */
 }
 
 bool syntax_hint(struct output *out, struct syntax *s, int argc, const struct slice *argv) {
-    struct words w = {argv, argc, 0};
+    struct syntax_words w = {argv, argc, 0};
     reset(s);
     if (list_match(s, &w) == SYNTAX_NONE || w.at < argc) return false;
     list_rest_write(out, s);

@@ -2,7 +2,9 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
-#include "tools/cli.h"
+#include "net/reply_line.h"
+#include "tools/cli_format.h"
+#include "tools/cli_transfer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -125,7 +127,7 @@ int mode_pipe(struct cli *cli) {
 
 /* --- --rdb and --replica --- */
 
-enum { EOF_MARK = 40 };
+enum { EOF_MARK = 40, ANSWER_MAX = 1024 /* bytes of a line before the snapshot */ };
 
 static void stream_fail(struct cli *cli, const char *what) {
     struct session *s = &cli->session;
@@ -151,22 +153,19 @@ static int64_t sync_begin(struct cli *cli, int argc, const struct slice *argv, c
     struct session *s = &cli->session;
     session_send(s, argc, argv);
     for (;;) {
-        struct slice input = conn_peek(s->conn);
-        const char *end = memchr(input.data, '\n', input.len);
-        if (!end) {
-            if (input.len > 1024 || conn_wait_readable(s->conn, input.len, -1) != 0)
-                stream_fail(cli, "Error reading the answer to SYNC");
-            continue;
-        }
-        char line[128] = "";
-        size_t len = (size_t)(end - input.data);
-        memcpy(line, input.data, len < sizeof line - 1 ? len : sizeof line - 1);
-        conn_consume(s->conn, len + 1);
+        char line[ANSWER_MAX];
+        struct slice text;
+        ssize_t used = reply_line_read(conn_peek(s->conn), sizeof line, &text);
+        if (used < 0 || (used == 0 && conn_wait_readable(s->conn, conn_peek(s->conn).len, -1) != 0))
+            stream_fail(cli, "Error reading the answer to SYNC");
+        if (used == 0) continue;
+        memcpy(line, text.data, text.len);
+        line[text.len] = '\0';
+        conn_consume(s->conn, (size_t)used);
         if (*line == '-') {
             fprintf(stderr, "SYNC with primary failed: %s\n", line);
             exit(1);
         }
-        line[strcspn(line, "\r\n")] = '\0';
         if (!*line) continue; /* a keepalive while the server writes the snapshot */
         if (*line == '+') {   /* the answer to PSYNC */
             fprintf(stderr, "PSYNC replied %s\n", line);
@@ -296,8 +295,7 @@ int replica_follow(struct cli *cli, int argc, const struct slice *argv) {
         }
         const struct resp_value *command = session_read(&cli->session, -1);
         if (!command) stream_fail(cli, "Error");
-        struct memory_output m;
-        memory_output_init(&m);
+        struct memory_output m = MEMORY_OUTPUT_INIT;
         format_reply(&m.out, command, &cli->options, CLI_CSV);
         cli_show(&m);
     }

@@ -288,7 +288,7 @@ struct change {
 };
 #define EXPIRED UINT64_MAX /* the server expired or evicted the key; a later change replaces this origin */
 
-static bool collect(void *context, size_t len, void *value) {
+static bool broadcast_collect(void *context, size_t len, void *value) {
     const struct change *change = context;
     struct prefix *prefix = value;
     if (!prefix->changed) {
@@ -305,12 +305,12 @@ static bool collect(void *context, size_t len, void *value) {
 void broadcast_changed(struct slice key, const struct client *origin, bool expired) {
     struct change change = {key, expired ? EXPIRED : 0};
     if (expired) origin = NULL;
-    struct tracker *tracker = origin && origin->flags & CLIENT_TRACKING_BCAST ? tracker_of(origin) : NULL;
-    if (tracker) {
+    struct tracker *tracker = origin && origin->flags & CLIENT_TRACKING ? tracker_of(origin) : NULL;
+    if (tracker && tracker->options & TRACK_BCAST) {
         change.origin = origin->id;
         tracker->wrote = round_number;
     }
-    radix_tree_prefixes(prefixes, key, collect, &change);
+    radix_tree_prefixes(prefixes, key, broadcast_collect, &change);
 }
 
 /* Builds the message of the changed keys, except those that only the client `except` has changed (0: all keys). NULL:

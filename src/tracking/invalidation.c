@@ -10,7 +10,7 @@
 
 enum { KEPT_MAX = 64 * 1024 /* larger memory is freed at the end of the message */ };
 
-struct encoded {
+struct encoded_invalidation {
     struct memory_output bytes;
     struct blob *blob; /* the encoded message as a blob if it is large enough to be shared */
     bool made;
@@ -18,7 +18,7 @@ struct encoded {
 struct invalidation {
     struct memory_output keys; /* the array of keys, which is the same in both protocols */
     bool all;
-    struct encoded encoded[2]; /* RESP2, RESP3 */
+    struct encoded_invalidation encoded[2]; /* RESP2, RESP3 */
 };
 
 static struct invalidation shared;
@@ -40,8 +40,8 @@ void invalidation_add(struct invalidation *message, struct slice key) {
     reply_bulk(&reply, key);
 }
 
-static struct encoded *encode(struct invalidation *message, int protocol) {
-    struct encoded *encoded = &message->encoded[protocol == 3];
+static struct encoded_invalidation *encode(struct invalidation *message, int protocol) {
+    struct encoded_invalidation *encoded = &message->encoded[protocol == 3];
     if (encoded->made) return encoded;
     encoded->made = true;
     struct reply reply = {.out = &encoded->bytes.out, .protocol = (uint8_t)protocol};
@@ -62,12 +62,11 @@ static struct encoded *encode(struct invalidation *message, int protocol) {
 }
 
 /* The client of REDIRECT is closed. A tracking client in RESP3 gets this push instead of each message. */
-static void redirection_broken(const struct tracker *tracker) {
+static void redirection_broken(struct tracker *tracker) {
     struct client *client = tracker->client;
-    client->flags |= CLIENT_TRACKING_BROKEN;
+    tracker->redirect_broken = true;
     if (client->reply.protocol != 3) return;
-    struct memory_output bytes;
-    memory_output_init(&bytes);
+    struct memory_output bytes = MEMORY_OUTPUT_INIT;
     struct reply reply = {.out = &bytes.out, .protocol = 3};
     reply_push(&reply, 2);
     reply_bulk_text(&reply, "tracking-redir-broken");
@@ -87,7 +86,7 @@ void invalidation_send(struct invalidation *message, struct tracker *tracker) {
     }
     int protocol = receiver->reply.protocol;
     if (protocol == 2 && !(tracker->redirect && receiver->flags & CLIENT_PUBSUB)) return;
-    struct encoded *encoded = encode(message, protocol);
+    struct encoded_invalidation *encoded = encode(message, protocol);
     if (encoded->blob)
         client_push_blob(receiver, encoded->blob);
     else
@@ -106,7 +105,7 @@ static void memory_keep(struct memory_output *bytes) {
 void invalidation_end(struct invalidation *message) {
     memory_keep(&message->keys);
     for (int i = 0; i < 2; i++) {
-        struct encoded *encoded = &message->encoded[i];
+        struct encoded_invalidation *encoded = &message->encoded[i];
         memory_keep(&encoded->bytes);
         if (encoded->blob) blob_release(encoded->blob);
         encoded->blob = NULL;

@@ -169,10 +169,7 @@ void tracked_keys_slot_left(struct db *db, unsigned slot) {
     hashtable_iterator_open(&it, keys);
     for (struct tracked_key *key; (key = hashtable_iterator_next(&it));) {
         if (hash_slot(key_name(key)) != slot || !db_find(db, key_name(key), LOOKUP_AS_IT_IS)) continue;
-        if (count == capacity) {
-            capacity = capacity ? capacity * 2 : 16;
-            left = mem_realloc(left, capacity * sizeof(*left));
-        }
+        mem_grow(left, count, capacity, 16);
         left[count++] = key;
     }
     hashtable_iterator_close(&it);

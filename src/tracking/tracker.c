@@ -14,6 +14,8 @@
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/feature.h"
+#include "server/config/config.h"
+#include "server/command/command.h"
 #include "server/server.h"
 #include "server/stats/stats.h"
 #include "server/store_events.h"
@@ -22,7 +24,7 @@
 #include "tracking/tracked_keys.h"
 #include "tracking/tracking.h"
 
-enum { KEYS_ON_STACK = 64, CLIENT_FLAGS = CLIENT_TRACKING | CLIENT_TRACKING_BCAST | CLIENT_TRACKING_BROKEN };
+enum { KEYS_ON_STACK = 64 };
 
 static struct list trackers = LIST_INIT(trackers);
 static size_t caching_count; /* trackers with `caching` set */
@@ -133,8 +135,7 @@ static void key_changed(struct db *db, struct slice key) {
 static void flush_send(void) {
     struct invalidation *message = invalidation_start(0, true);
     flush_due = false;
-    list_each(&trackers, link) {
-        struct tracker *tracker = container_of(link, struct tracker, link);
+    list_each_entry(&trackers, struct tracker, link, tracker) {
         if (tracker->on && !tracker_defer(tracker, NULL)) invalidation_send(message, tracker);
     }
     invalidation_end(message);
@@ -176,14 +177,14 @@ static struct store_listener listener = {.hooks = {.changed = key_changed,
                                                    .slot_left = slot_left,
                                                    .swapped = dbs_swapped}};
 
-static void cron(void) {
+static void tracker_cron(void) {
     if (listening) tracked_keys_limit(TRACKED_KEYS_EVICT_MAX);
 }
-static void before_wait(void) {
+static void tracker_before_wait(void) {
     if (__builtin_expect(flush_due, 0)) flush_send();
     broadcast_send();
 }
-static const struct server_part part = {.name = "tracking", .cron = cron, .before_wait = before_wait};
+static const struct server_part part = {.name = "tracking", .cron = tracker_cron, .before_wait = tracker_before_wait};
 
 static void listen_if_needed(void) {
     if (listening == (trackers.len != 0)) return;
@@ -241,9 +242,8 @@ struct tracker *tracker_on(struct client *client, uint64_t redirect, uint32_t op
     tracker->on = true;
     tracker->redirect = redirect;
     tracker->options = options;
-    client->flags &= ~(uint32_t)CLIENT_FLAGS;
+    tracker->redirect_broken = false;
     client->flags |= CLIENT_TRACKING;
-    if (options & TRACK_BCAST) client->flags |= CLIENT_TRACKING_BCAST;
     return tracker;
 }
 
@@ -265,7 +265,7 @@ void tracker_off(struct client *client) {
     tracker->on = false;
     caching_end(tracker);
     broadcast_leave(tracker);
-    client->flags &= ~(uint32_t)CLIENT_FLAGS;
+    client->flags &= ~(uint32_t)CLIENT_TRACKING;
     if (!tracker->items) tracker_detach(tracker);
 }
 
@@ -290,11 +290,15 @@ static void client_reset_tracking(struct client *client) {
 
 static void client_reported(const struct client *client, struct client_report *report) {
     const struct tracker *tracker = tracker_of(client);
-    if (tracker->on) report->redirect = (int64_t)tracker->redirect;
+    if (tracker->on) {
+        report->redirect = (int64_t)tracker->redirect;
+        report->broadcasts = tracker->options & TRACK_BCAST;
+        report->redirect_broken = tracker->redirect_broken;
+    }
     report->memory += sizeof *tracker + broadcast_memory(tracker);
 }
 
-static void init(void) {
+static void tracker_init(void) {
     client_listen(&client_listener);
 }
 
@@ -304,12 +308,7 @@ static const char *apply_max_keys(void) {
 }
 
 static const struct config_option tracking_options[] = {
-    {.name = "tracking-table-max-keys",
-     .type = CONFIG_INT64,
-     .value = &tracked_keys_max,
-     .initial = "1000000",
-     .min = 0,
-     .max = INT64_MAX,
+    {OPTION("tracking-table-max-keys", CONFIG_INT64, &tracked_keys_max, "1000000"), .min = 0, .max = INT64_MAX,
      .apply = apply_max_keys},
     {.name = NULL},
 };
@@ -318,6 +317,6 @@ const struct feature tracking_feature = {
     .name = "tracking",
     .options = OPTIONS(tracking_options),
     .subcommands = {"client", tracking_commands},
-    .init = init,
+    .init = tracker_init,
     .parts = PARTS(&part),
 };

@@ -16,6 +16,7 @@ struct tracker {
     uint64_t redirect;           /* id of the client that gets the messages; 0: this client */
     uint32_t options;            /* enum tracker_option */
     bool on;                     /* false: after CLIENT TRACKING OFF, while tracked keys refer to the tracker */
+    bool redirect_broken;        /* the client of `redirect` is gone */
     bool caching;                /* CLIENT CACHING was called and applies to the next command */
     size_t items;                /* tracked keys that refer to the tracker */
     struct prefix_set *prefixes; /* BCAST: those that it has named; NULL: none */

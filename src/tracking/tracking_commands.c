@@ -2,20 +2,21 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
+#include "server/command/spec.h"
 #include "tracking/broadcast.h"
 #include "tracking/tracker.h"
 #include "tracking/tracking.h"
 #include <stdlib.h>
 
 /* The arguments of CLIENT TRACKING. */
-struct request {
+struct tracking_request {
     uint64_t redirect;
     uint32_t options;
     const struct slice **prefixes; /* arguments of the call, in their order; the caller frees the array */
     size_t prefix_count;
 };
 
-static bool parse_redirect(struct call *call, struct slice text, struct request *request) {
+static bool parse_redirect(struct call *call, struct slice text, struct tracking_request *request) {
     int64_t id;
     if (request->redirect) {
         reply_error(call->reply, "ERR A client can only redirect to a single other client");
@@ -41,7 +42,7 @@ static uint32_t option_of(struct slice word) {
 }
 
 /* False: an error was replied. */
-static bool parse(struct call *call, struct request *request) {
+static bool parse(struct call *call, struct tracking_request *request) {
     request->prefixes = mem_alloc((size_t)call->argc * sizeof(const struct slice *));
     for (int i = 3; i < call->argc; i++) {
         struct slice word = call->argv[i];
@@ -54,15 +55,14 @@ static bool parse(struct call *call, struct request *request) {
         } else if (!last && slice_is(word, "prefix")) {
             request->prefixes[request->prefix_count++] = &call->argv[++i];
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     return true;
 }
 
 /* Returns the error if options exclude each other or the client's current mode; NULL: they do not. */
-static const char *check_options(const struct client *client, const struct request *request) {
+static const char *check_options(const struct client *client, const struct tracking_request *request) {
     enum { CHOICE = TRACK_OPTIN | TRACK_OPTOUT };
     const struct tracker *tracker = tracker_of(client);
     uint32_t options = request->options, choice = options & CHOICE;
@@ -95,7 +95,7 @@ static bool overlap(struct slice a, struct slice b) {
 /* The first of the arguments that overlaps with a later one; NULL: none. In sorted order a prefix is directly followed
  * by all texts that start with it, so one pass finds all overlaps. The arguments are in one array (call->argv), so
  * comparing their addresses compares their positions. */
-static const struct slice *first_overlapping(const struct request *request) {
+static const struct slice *first_overlapping(const struct tracking_request *request) {
     size_t count = request->prefix_count;
     if (count < 2) return NULL;
     const struct slice **sorted = mem_alloc(count * sizeof *sorted), *outer, *first = NULL;
@@ -122,7 +122,7 @@ static void reply_overlap(struct call *call, struct slice prefix, const char *wi
 }
 
 /* False: an error was replied. */
-static bool check_prefixes(struct call *call, const struct request *request) {
+static bool check_prefixes(struct call *call, const struct tracking_request *request) {
     const struct slice *first = first_overlapping(request);
     const struct tracker *tracker = tracker_of(call->client);
     for (size_t i = 0; i < request->prefix_count; i++) {
@@ -141,7 +141,7 @@ static bool check_prefixes(struct call *call, const struct request *request) {
     return true;
 }
 
-static void turn_on(struct call *call, const struct request *request) {
+static void turn_on(struct call *call, const struct tracking_request *request) {
     const char *error = check_options(call->client, request);
     if (error) {
         reply_error(call->reply, error);
@@ -155,7 +155,7 @@ static void turn_on(struct call *call, const struct request *request) {
 }
 
 static void tracking_run(struct call *call) {
-    struct request request = {0};
+    struct tracking_request request = {0};
     if (!parse(call, &request)) {
         /* the error was replied */
     } else if (slice_is(call->argv[2], "on")) {
@@ -209,7 +209,7 @@ static void reply_flags(struct call *call, const struct tracker *tracker) {
         if (tracker->options & TRACK_OPTOUT) flags[count++] = "optout";
         if (tracker->options & TRACK_OPTOUT && caching) flags[count++] = "caching-no";
         if (tracker->options & TRACK_NOLOOP) flags[count++] = "noloop";
-        if (call->client->flags & CLIENT_TRACKING_BROKEN) flags[count++] = "broken_redirect";
+        if (tracker->redirect_broken) flags[count++] = "broken_redirect";
     }
     reply_set(call->reply, count);
     for (size_t i = 0; i < count; i++) reply_bulk_text(call->reply, flags[i]);
@@ -231,44 +231,23 @@ static void trackinginfo_run(struct call *call) {
     if (tracker) broadcast_each(tracker, prefix_reply, call->reply);
 }
 
-#define FLAGS      (CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
-#define CONNECTION .categories = CAT_CONNECTION, .group = GROUP_CONNECTION
+#define FLAGS (CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
 
 const struct command_spec tracking_commands[] = {
-    {.name = "caching",
-     .run = caching_run,
-     .arity = 3,
-     .flags = FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "6.0.0",
-     .complexity = "O(1)",
+    {COMMAND("caching", caching_run, 3, FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "6.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)",
      .summary = "Sets whether the keys of the next command are tracked, in the modes OPTIN and OPTOUT.",
      .syntax = "mode(YES|NO)"},
-    {.name = "getredir",
-     .run = getredir_run,
-     .arity = 2,
-     .flags = FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "6.0.0",
-     .complexity = "O(1)",
+    {COMMAND("getredir", getredir_run, 2, FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "6.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)",
      .summary = "Returns the id of the client that gets the connection's invalidation messages."},
-    {.name = "tracking",
-     .run = tracking_run,
-     .arity = -3,
-     .flags = FLAGS,
-     CONNECTION,
-     .since = "6.0.0",
+    {COMMAND("tracking", tracking_run, -3, FLAGS, .group = GROUP_CONNECTION, "6.0.0"), .categories = CAT_CONNECTION,
      .complexity = "O(1). Some options may introduce additional complexity.",
      .summary = "Turns client-side caching for the connection on or off.",
      .syntax = "status(ON|OFF) [REDIRECT client-id:integer] [PREFIX prefix:string]... [BCAST] [OPTIN] [OPTOUT] "
                "[NOLOOP]"},
-    {.name = "trackinginfo",
-     .run = trackinginfo_run,
-     .arity = 2,
-     .flags = FLAGS,
-     CONNECTION,
-     .since = "6.2.0",
-     .complexity = "O(1)",
+    {COMMAND("trackinginfo", trackinginfo_run, 2, FLAGS, .group = GROUP_CONNECTION, "6.2.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)",
      .summary = "Returns what the connection tracks for client-side caching."},
     {.name = NULL},
 };

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from acknowledged_group import FILES, Links, open_gate
+from acknowledged_group import FILES, Links, freeze_in_turn, open_gate
 from resp import Client, Error
 from servers import Server, info_fields, ours, until
 
@@ -624,16 +624,7 @@ def move_back(cluster, rng):
 
 def freeze_shard(cluster, rng):
     primary = some_primary(cluster, rng)
-    numbers = [primary, *cluster.replicas(primary)]
-    for _ in range(2):
-        rng.shuffle(numbers)
-        for number in numbers:
-            cluster.freeze(number)
-            time.sleep(rng.choice([0, 0.02, 0.3, 1.1]))
-        rng.shuffle(numbers)
-        for number in numbers:
-            cluster.thaw(number)
-            time.sleep(rng.choice([0, 0.02, 0.3, 1.1]))
+    freeze_in_turn(cluster, [primary, *cluster.replicas(primary)], rng)
 
 
 def slow_links(cluster, rng):

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from acknowledged_group import SERVERS
+from acknowledged_group import SERVERS, freeze_in_turn
 from servers import until
 
 
@@ -288,16 +288,7 @@ def promote_in_vain(group, rng):
 
 
 def freeze_all(group, rng):
-    numbers = list(range(SERVERS))
-    for _ in range(2):
-        rng.shuffle(numbers)
-        for number in numbers:
-            group.freeze(number)
-            time.sleep(rng.choice([0, 0.02, 0.3, 1.1]))
-        rng.shuffle(numbers)
-        for number in numbers:
-            group.thaw(number)
-            time.sleep(rng.choice([0, 0.02, 0.3, 1.1]))
+    freeze_in_turn(group, list(range(SERVERS)), rng)
 
 
 def freeze_briefly(group, rng):

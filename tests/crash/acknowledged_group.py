@@ -1,7 +1,7 @@
 """acknowledged_group.py: three servers with synchronous replication for tests/crash/acknowledged, and the links between
 them.
 
-Clients connect to the servers themselves, over TCP or over RDMA (tests/programs/rdma-proxy). In groups whose links use
+Clients connect to the servers themselves, over TCP or over RDMA (build/programs/rdma-proxy). In groups whose links use
 TCP, the servers connect to each other through proxies: one before each server, which knows the other end by its address
 (bind-source-addr 127.0.0.2 for the first server, and so on), so each pair can be separated in each direction. In other
 groups the links use RDMA and cannot be cut, only frozen with their servers."""
@@ -27,10 +27,20 @@ FILES = {
 
 def open_gate(port):
     """A process that takes clients over TCP to this port over RDMA, and its own port."""
-    gate = subprocess.Popen([*rdma_device(), os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port", "0",
+    gate = subprocess.Popen([*rdma_device(), os.path.join(ROOT, "build/programs/rdma-proxy"), "--listen-port", "0",
                              "--rdma-host", "127.0.0.1", "--rdma-port", str(port)],
                             stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return gate, int(gate.stdout.readline().split()[1])
+
+
+def freeze_in_turn(servers, numbers, rng):
+    """Freezes them one after the other, and thaws them in another order; twice."""
+    for _ in range(2):
+        for change in servers.freeze, servers.thaw:
+            rng.shuffle(numbers)
+            for number in numbers:
+                change(number)
+                time.sleep(rng.choice([0, 0.02, 0.3, 1.1]))
 
 
 class Links:

@@ -5,17 +5,7 @@
 #include "fuzz.h"
 #include "lib/system/memory.h"
 #include "lib/text/output.h"
-
-static ssize_t trickle(struct source *source, void *to, size_t len) {
-    struct slice *rest = source->context;
-    size_t piece = 1 + rest->len % 29;
-    if (piece > len) piece = len;
-    if (piece > rest->len) piece = rest->len;
-    if (piece) memcpy(to, rest->data, piece);
-    rest->data += piece, rest->len -= piece;
-    return (ssize_t)piece;
-}
-static const struct source_ops trickle_ops = {.read = trickle};
+#include "trickle.h"
 
 struct outcome {
     enum aof_record last;

@@ -114,7 +114,8 @@ static void check_nodes(void) {
             FUZZ_CHECK(node->replicas[r]->primary == node, "a replica of another node");
     }
     FUZZ_CHECK(counted == cluster->slots.assigned, "%u slots in bitmaps", counted);
-    FUZZ_CHECK(handshakes == cluster->handshakes && handshakes <= CLUSTER_HANDSHAKES_MAX, "%zu handshakes", handshakes);
+    FUZZ_CHECK(handshakes == cluster->joining.handshakes && handshakes <= CLUSTER_HANDSHAKES_MAX, "%zu handshakes",
+               handshakes);
     FUZZ_CHECK(!(cluster->myself->flags & (NODE_FAIL | NODE_PFAIL | NODE_HANDSHAKE)), "it has failed for itself");
     FUZZ_CHECK(cluster->current_epoch >= cluster->myself->config_epoch, "its epoch is from the future");
 }

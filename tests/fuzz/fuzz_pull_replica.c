@@ -13,9 +13,9 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "net/rdma/read.h"
-#include "repl/pull_replica.h"
-#include "repl/pull_wire.h"
-#include "repl/repl_settings.h"
+#include "repl/pull/replica.h"
+#include "repl/pull/wire.h"
+#include "repl/settings.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "small_values.h"
+#include "trickle.h"
 
 enum { DATABASES = 4, MEMORY_BASE = 24 * 1024 * 1024, MEMORY_FACTOR = 512 };
 
@@ -15,18 +16,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
                                                 << 40; /* between the expiry times of keys, so that some have expired */
     return 0;
 }
-
-/* A connection: a few bytes at a time, with unknown total size. */
-static ssize_t trickle(struct source *source, void *to, size_t len) {
-    struct slice *rest = source->context;
-    size_t piece = 1 + rest->len % 37;
-    if (piece > len) piece = len;
-    if (piece > rest->len) piece = rest->len;
-    if (piece) memcpy(to, rest->data, piece);
-    rest->data += piece, rest->len -= piece;
-    return (ssize_t)piece;
-}
-static const struct source_ops trickle_ops = {.read = trickle};
 
 static int load(struct keyspace *keyspace, struct slice file, bool connection, bool check,
                 struct rdb_load_result *result) {

@@ -109,13 +109,7 @@ proc typed_form {t} {
     return $t
 }
 # assert_typed expected command...: the reply of the main client, with its types (see resp.tcl).
-proc assert_typed {expected args} {
-    set expected [typed_form $expected]
-    set got [r -typed {*}$args]
-    if {$got ne $expected} {
-        fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $args])"
-    }
-}
+proc assert_typed {expected args} {assert_reply r $expected {*}$args}
 # assert_reply client expected command...: the same for another client.
 proc assert_reply {client expected args} {
     set expected [typed_form $expected]
@@ -124,30 +118,27 @@ proc assert_reply {client expected args} {
         fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $args])"
     }
 }
-# The command is rejected because of the number of its arguments.
+# The commands are rejected because of the number of their arguments.
 proc assert_arity {args} {
-    set name [string tolower [lindex $args 0]]
-    set got [r -typed {*}$args]
-    set want "-ERR wrong number of arguments for '$name' command"
-    if {$got ne $want} {fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $args])"}
+    assert_typed "-ERR wrong number of arguments for '[string tolower [lindex $args 0]]' command" {*}$args
 }
 # The same for a subcommand of a container.
 proc assert_sub_arity {args} {
     set name [string tolower [lindex $args 0]|[lindex $args 1]]
-    set got [r -typed {*}$args]
-    set want "-ERR wrong number of arguments for '$name' command"
-    if {$got ne $want} {fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $args])"}
+    assert_typed "-ERR wrong number of arguments for '$name' command" {*}$args
 }
-proc assert_wrongtype {args} {
-    if {!$::have_other_types} return
-    set got [r -typed {*}$args]
+proc arity_errors {commands} {foreach command $commands {assert_arity {*}$command}}
+# wrong_types {command ...}: each is rejected because the key holds another type.
+proc wrong_types {commands} {
     set want "-WRONGTYPE Operation against a key holding the wrong kind of value"
-    if {$got ne $want} {fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $args])"}
+    foreach command $commands {assert_typed $want {*}$command}
 }
-proc assert_syntax_error {args} {
-    set got [r -typed {*}$args]
-    if {$got ne "-ERR syntax error"} {fail_assertion "expected a syntax error, got [shown $got] (to [printable $args])"}
+# other_type key: gives the key a value that is not a string.
+proc other_type {key} {
+    r del $key
+    assert_typed :1 rpush $key x
 }
+proc assert_syntax_error {args} {assert_typed "-ERR syntax error" {*}$args}
 proc assert_encoding {encoding key} {
     set got [r object encoding $key]
     if {$got ne $encoding} {fail_assertion "expected the encoding [shown $encoding] of $key, got [shown $got]"}
@@ -164,49 +155,5 @@ proc assert_closed {client {ms 5000}} {
 # replies {{command} reply {command} reply ...}: each command, in order, gets exactly that typed reply. Only backslashes
 # in quoted words are substituted, as in any Tcl list.
 proc replies {pairs {client r}} {
-    foreach {command expected} $pairs {
-        set expected [typed_form $expected]
-        set got [$client -typed {*}$command]
-        if {$got ne $expected} {
-            fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $command])"
-        }
-    }
-}
-# arity_errors {command ...}: each is rejected because of the number of its arguments.
-proc arity_errors {commands} {
-    foreach command $commands {
-        set name [string tolower [lindex $command 0]]
-        set want "-ERR wrong number of arguments for '$name' command"
-        set got [r -typed {*}$command]
-        if {$got ne $want} {
-            fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $command])"
-        }
-    }
-}
-# wrong_types {command ...}: each is rejected because the key holds another type.
-proc wrong_types {commands} {
-    if {!$::have_other_types} return
-    set want "-WRONGTYPE Operation against a key holding the wrong kind of value"
-    foreach command $commands {
-        set got [r -typed {*}$command]
-        if {$got ne $want} {
-            fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $command])"
-        }
-    }
-}
-# other_type key: gives the key a value that is not a string (a list). If the server has only strings, checks against
-# other types are skipped, and the run reports it.
-set ::have_other_types 1
-proc other_type {key} {
-    r del $key
-    set got [r -typed rpush $key x]
-    if {$got eq ":1"} {return 1}
-    if {![string match "-ERR unknown command*" $got]} {
-        fail_assertion "expected ':1', got [shown $got] (to rpush $key x)"
-    }
-    if {$::have_other_types} {
-        set ::have_other_types 0
-        tell skip "checks against other types" "the server has no lists"
-    }
-    return 0
+    foreach {command expected} $pairs {assert_reply $client $expected {*}$command}
 }

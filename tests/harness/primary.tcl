@@ -24,7 +24,7 @@ proc primary::accept {chan host port} {
     lappend primary::accepted $chan
 }
 proc primary::await {what condition} {
-    set deadline [expr {[clock milliseconds] + 30000}]
+    set deadline [resp::deadline 30000]
     while {![uplevel 1 [list expr $condition]]} {
         after 2 {set primary::tick 1}
         vwait primary::tick

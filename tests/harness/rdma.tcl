@@ -17,7 +17,7 @@ proc open_beside {args} {
     return [list $pid $chan]
 }
 proc line_of {chan what} {
-    set end [resp::deadline [expr {10000 * $::test_patience}]]
+    set end [resp::deadline 10000]
     while {[gets $chan line] < 0} {
         if {[eof $chan]} {error "$what ended: [file_bytes $::unit_dir/beside.err]"}
         resp::wait_channel $chan readable $end "$what was not ready"

@@ -7,12 +7,12 @@ set ::root [file normalize [file join [file dirname [info script]] .. ..]]
 proc usage {} {
     puts "usage: ./runtest \[options]
 
-  --single UNIT      run only this suite (repeatable; glob; the name of its file, as --list shows it)
+  --single UNIT      run only this suite (repeatable; glob; the name of its file, as --list shows it, or of a family)
   --skip-unit UNIT   leave this suite out (repeatable; glob)
   --only NAME        run only tests with this name (repeatable; glob)
   --tags A,-B        only tests tagged A, none tagged B
   --suite DIR        the suites of tests/DIR (default: integration)
-  --clients N        suites that run at the same time (default 2)
+  --clients N        suites that run at the same time (default TEST_CLIENTS of the environment, or 2)
   --server PATH      server to test (default src/valkey-server; a genuine one works too)
   --ours             treat the server as this project's even if it stands outside of the tree
   --rdma             all clients of the suites speak RDMA
@@ -46,6 +46,9 @@ array set o {
     single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 tls 0 launcher \
         {} rdma_host 127.0.0.1 io_threads 0 slots 0
     loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0 junit "" retry 0
+}
+if {[info exists ::env(TEST_CLIENTS)] && [string is integer -strict $::env(TEST_CLIENTS)]} {
+    set o(clients) [expr {max(1, $::env(TEST_CLIENTS))}]
 }
 if {[info exists ::env(TEST_RETRY)] && $::env(TEST_RETRY) eq "yes"} {set o(retry) 1}
 proc next_value {} {
@@ -97,6 +100,11 @@ for {set at 0} {$at < [llength $argv]} {incr at} {
 
 set dir [file join $::root tests $o(suite)]
 if {![file isdirectory $dir]} {bad "there is no tests/$o(suite)"}
+# A name that no suite has stands for the suites that begin with it: "replication" for "replication-primary" and others.
+set o(single) [lmap s $o(single) {
+    set family [glob -nocomplain -directory $dir -tails -- $s-*.tcl]
+    expr {$family ne "" && ![file exists [file join $dir $s.tcl]] ? "$s-*" : $s}
+}]
 set units {}
 foreach f [lsort [glob -nocomplain -directory $dir *.tcl]] {
     set name [file rootname [file tail $f]]
@@ -112,9 +120,9 @@ foreach f [lsort [glob -nocomplain -directory $dir *.tcl]] {
     fconfigure $ch -encoding utf-8
     set text [read $ch]
     close $ch
-    # A long suite declares "# seconds: N", so that it is started early.
+    # A long suite says "seconds: N" in a comment, so that it is started early.
     set weight 1
-    regexp -line {^# seconds: (\d+)} $text -> weight
+    regexp -line {^#.*\mseconds: (\d+)} $text -> weight
     lappend units [list $name $f $weight $text]
 }
 foreach s $o(single) {

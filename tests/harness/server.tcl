@@ -229,7 +229,7 @@ proc proxy_start {id} {
     proxy_stop $id ;# that of a server which has ended by itself
     set kind [expr {$::server($id,tls) ? "tls" : "rdma"}]
     set helper [tool $kind-proxy]
-    if {$helper eq ""} {error "tests/programs/$kind-proxy is not built: run make"}
+    if {$helper eq ""} {error "build/programs/$kind-proxy is not built: run make"}
     if {$kind eq "rdma"} {
         set command [list {*}$::opt(launcher) $helper --listen-port 0 --rdma-host $::opt(rdma_host) \
             --rdma-port $::server($id,port)]
@@ -281,7 +281,7 @@ proc server_text {id} {
 
 # Waits for the end of the process and returns its exit status: a number or the name of a signal.
 proc server_reap {id {ms 15000}} {
-    set end [expr {[clock milliseconds] + $ms}]
+    set end [expr {[clock milliseconds] + $ms * $::test_patience}]
     set pid [lindex [pid $::server($id,chan)] end]
     while {[process_alive $pid]} {
         if {[clock milliseconds] > $end} {return timeout}
@@ -305,7 +305,7 @@ proc server_stop {id} {
         set alive [process_alive $::server($id,pid)]
         if {$alive} {kill_process CONT $::server($id,pid)}
         # A server does not exit while it writes its first append-only file, so the signal is sent again.
-        set end [expr {[clock milliseconds] + ($::opt(valgrind) ? 60000 : 15000)}]
+        set end [expr {[clock milliseconds] + ($::opt(valgrind) ? 60000 : 15000) * $::test_patience}]
         set code timeout
         while {$code eq "timeout" && [clock milliseconds] < $end} {
             if {$alive} {kill_process TERM $::server($id,pid)}
@@ -424,6 +424,28 @@ proc restart_server {args} {
 proc expect_server_exit {} {set ::server([srv id],expect_exit) 1}
 
 # --- Log and INFO ----------------------------------------------------------
+
+# Sends `bytes` to a TLS port without TLS. Returns whether the server closes the connection.
+proc plain_peer_closed {port bytes} {
+    set fd [socket 127.0.0.1 $port]
+    fconfigure $fd -translation binary -blocking 0 -buffering none
+    puts -nonewline $fd $bytes
+    set end [resp::deadline 10000]
+    while {1} {
+        if {[catch {read $fd}]} break
+        if {[eof $fd]} break
+        if {[clock milliseconds] > $end} {close $fd; return 0}
+        after 5
+    }
+    close $fd
+    return 1
+}
+
+# Waits until a key that was set with this time to live has expired by the server's clock: after the last millisecond.
+proc let_pass {ms} {
+    set until [expr {[info_field server server_time_usec] + 1000 * ($ms + 1)}]
+    wait_for_condition 10000 {[info_field server server_time_usec] > $until}
+}
 
 proc log_size {{level 0}} {
     set f [srv $level log]

@@ -97,8 +97,10 @@ def free_port():
 
 def until(condition, seconds=PATIENCE):
     """Calls `condition` until it returns a true value and returns that, or None after the timeout. A broken
-    connection counts as false. While the machine or this process is stopped, the timeout stops, too."""
+    connection counts as false. While the machine or this process is stopped, the timeout stops, too; it is multiplied
+    by the number of processes that want a CPU, for each CPU."""
     last = time.monotonic()
+    seconds *= min(8, max(1, os.getloadavg()[0] / os.cpu_count()))
     while seconds > 0:
         try:
             found = condition()

@@ -33,7 +33,19 @@ if {[info exists ::env(RDMA_TEST_SCALE)] && [string is integer -strict $::env(RD
     $::env(RDMA_TEST_SCALE) > 1} {
     set ::test_scale $::env(RDMA_TEST_SCALE)
 }
-set ::test_patience [expr {$::test_scale > 1 ? 4 : 1}]
+# All timeouts are multiplied by test_patience. A test on a busy machine gets its share of the CPUs only, so patience
+# follows the number of processes that want a CPU. The worker looks at it when a test starts.
+proc update_patience {} {
+    set wanted 0
+    catch {
+        set load [file_bytes /proc/loadavg]
+        regexp {^([\d.]+) .* (\d+)/\d+ } $load -> minute now
+        set wanted [expr {max($minute, $now) / $::cpus}]
+    }
+    set ::test_patience [expr {($::test_scale > 1 ? 4 : 1) * max(1, min(8, int(ceil($wanted))))}]
+}
+set ::cpus 1
+catch {set ::cpus [exec nproc]}
 proc scaled {count {least 1}} {expr {min($count, max($least, $count / $::test_scale))}}
 # The sizes in bytes that can be tested in reasonable time.
 proc scaled_sizes {sizes} {
@@ -222,7 +234,7 @@ proc run {args} {
 
 # A program of this project, or the installed one with that name, or the empty string.
 proc tool {name} {
-    foreach p [list $::root/src/$name $::root/tests/programs/$name] {
+    foreach p [list $::root/src/$name $::root/build/programs/$name] {
         if {[file executable $p]} {return $p}
     }
     set p [auto_execok $name]

@@ -16,6 +16,7 @@ foreach f {resp assert util server cluster sentinel rdma follow rows aof replica
     source [file join $::root tests harness $f.tcl]
 }
 expr {srand($::opt(seed))}
+update_patience
 
 # All child processes inherit this directory, so that the runner can find them.
 file mkdir $::unit_dir
@@ -81,6 +82,7 @@ proc test {name args} {
         return
     }
     set line [suite_line]
+    update_patience
     set seconds [expr {[dict get $o -timeout] ? [dict get $o -timeout] : $::opt(timeout)}]
     if {$::opt(valgrind)} {set seconds [expr {$seconds * 10}]}
     set seconds [expr {$seconds * $::test_patience}]

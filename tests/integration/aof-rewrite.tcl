@@ -1,4 +1,4 @@
-# Rewriting the append-only file: BGREWRITEAOF, automatic rewrites, all types, and interruptions. seconds: 20
+# Rewriting the append-only file: BGREWRITEAOF, automatic rewrites, all types, and interruptions. seconds: 10
 
 # Keys of every type and encoding, in two databases.
 proc populate {} {

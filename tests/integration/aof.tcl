@@ -1,4 +1,4 @@
-# The append-only file of a running server: its content, the time of writes, and turning it on and off. seconds: 20
+# The append-only file of a running server: its content, the time of writes, and turning it on and off. seconds: 4
 
 start_server {overrides {appendonly yes}} {
     test "a server without data begins with an empty base and an empty incremental file" -needs {ours 1} {

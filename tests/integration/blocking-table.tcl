@@ -7,7 +7,7 @@
 #   none    the reply after the timeout, none3 in RESP3; at_once: the reply where nothing may wait, if that differs
 #   gone    the reply when the key is deleted (if `given` created it), retyped: when it becomes a string; default: the
 #           client continues to wait
-# seconds: 10
+# seconds: 4
 
 set ::waiters {
     blpop {waits {blpop k %t} second 1 wakes {rpush k v} gives {* {$k} {$v}} none nil* none3 _}

@@ -1,5 +1,4 @@
 # Waiting for keys: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, CLIENT UNBLOCK.
-# seconds: 5
 
 # Waits until the server has this number of blocked clients.
 proc wait_blocked {count} {

@@ -1,5 +1,5 @@
 # CLUSTER between real nodes: they meet, get slots and replicas, are shown to clients, fail over, forget and reset.
-# seconds: 10
+# seconds: 6
 
 set node {overrides {cluster-enabled yes cluster-node-timeout 2000 repl-diskless-sync-delay 0 save {}} tags {cluster}}
 

@@ -1,4 +1,4 @@
-# Failover: replicas take over from primaries that have failed, on request, or because a primary shuts down. seconds: 60
+# Failover: replicas take over from primaries that have failed, on request, or because a primary shuts down. seconds: 15
 
 proc fill {} {
     for {set slot 0} {$slot < 16384} {incr slot 1024} {

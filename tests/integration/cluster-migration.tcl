@@ -1,4 +1,4 @@
-# Slots that move as a whole: CLUSTER MIGRATESLOTS, and what clients, replicas and files see of it.
+# Slots that move as a whole: CLUSTER MIGRATESLOTS, and what clients, replicas and files see of it. seconds: 49
 
 # The newest job that node i shows.
 proc migration {i} {lindex [n $i cluster getslotmigrations] 0}

@@ -1,4 +1,4 @@
-# Options of a cluster node: what they refuse, and how other nodes learn of them.
+# Options of a cluster node: what they refuse, and how other nodes learn of them. seconds: 21
 
 start_cluster {primaries 2} {
     test "values that are refused, with the reason" {

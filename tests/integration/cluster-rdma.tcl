@@ -1,6 +1,6 @@
 # A cluster whose clients and replicas use RDMA: what clients are told, links of replicas, a failover. Other suites of
 # clusters run over RDMA, too; this one has no tests over TCP. tests/interop/cluster_clients.py has nodes of Valkey, and
-# RDMA ports that differ from the TCP ports. seconds: 12
+# RDMA ports that differ from the TCP ports. seconds: 18
 
 if {!$::opt(rdma)} return
 

@@ -1,5 +1,5 @@
 # Slots that move from node to node with SETSLOT and MIGRATE: redirections meanwhile, replicas, shard channels,
-# statistics, and CLUSTERSCAN over all nodes.
+# statistics, and CLUSTERSCAN over all nodes. seconds: 7
 
 # Moves a slot as valkey-cli does: from node `from` to node `to`.
 proc open_slot {slot from to} {
@@ -285,6 +285,17 @@ start_cluster {primaries 2 replicas 1} {
         set got [lindex [lindex [n 0 cluster slot-stats slotsrange $slot $slot] 0] 1]
         assert {[dict get $got cpu-usec] > 0} ;# of waits that timed out
         assert_equal 0 [dict get $got network-bytes-in]
+        n 0 config resetstat
+        set commands {{set y 1} {get y} {append y 2} {strlen y} {type y} {ttl y} {blpop {{y}missing} 0.01}}
+        set sum 0
+        foreach command $commands {n 0 {*}$command}
+        set stats [n 0 info commandstats]
+        foreach command $commands {
+            assert {[regexp "cmdstat_[lindex $command 0]:\[^\n\]*,usec=(\\d+)" $stats -> usec]}
+            incr sum $usec
+        }
+        set got [lindex [lindex [n 0 cluster slot-stats slotsrange $slot $slot] 0] 1]
+        assert_equal $sum [dict get $got cpu-usec] ;# whole microseconds, the same that INFO shows
         assert_equal "-ERR Unrecognized sort metric for ORDERBY." [n 0 -typed cluster slot-stats orderby foo]
         n 0 config set cluster-slot-stats-enabled no
         assert_equal key-count [lindex [lindex [lindex [n 0 cluster slot-stats slotsrange $slot $slot] 0] 1] 0]

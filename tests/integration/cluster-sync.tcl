@@ -1,5 +1,5 @@
 # Synchronous replication in a cluster: a shard elects its primary before the cluster does. With --rdma, clients and
-# links use RDMA. seconds: 45
+# links use RDMA. seconds: 26
 
 set cluster_sync_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 5
     cluster-require-full-coverage no}

@@ -1,4 +1,4 @@
-# A cluster over TLS.
+# A cluster over TLS. seconds: 10
 
 # The proxy may exist from another build.
 proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}

@@ -1,7 +1,7 @@
 # Properties of all data commands: replies in RESP2 and RESP3, for existing and missing keys; replies for other types;
 # keyspace events and their class; propagation. Each command has a row in command-table/, each row is a test, and a
 # command of the server without a row is a failure. (commands.tcl tests that each command rejects a wrong number of
-# arguments. After a complete run the runner checks that some suite has sent each token of their syntax.) seconds: 20
+# arguments. After a complete run the runner checks that some suite has sent each token of their syntax.) seconds: 6
 
 foreach file [lsort [glob -directory [file join [file dirname $::unit_file] command-table] *.tcl]] {source $file}
 set ::wrong_type "-WRONGTYPE Operation against a key holding the wrong kind of value"

@@ -1,5 +1,5 @@
 # Commands on the connection itself.
-# seconds: 6
+# seconds: 17
 
 # The line of CLIENT LIST of that client, as a dictionary.
 proc client_line {id} {
@@ -584,7 +584,7 @@ start_server {tags {connection}} {
         r flushall
         r set e v px 30
         r client pause 100000 write
-        after 60
+        let_pass 30
         assert_equal {} [r get e]
         assert_typed :1 dbsize
         r client unpause

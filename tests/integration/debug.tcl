@@ -1,5 +1,5 @@
 # DEBUG on values: OBJECT, RELOAD, LISTPACK, QUICKLIST, SDSLEN and the other subcommands that tests for Valkey use.
-# seconds: 3
+# seconds: 6
 
 # Values of every type and encoding.
 proc make_values {} {

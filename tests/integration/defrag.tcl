@@ -1,4 +1,4 @@
-# activedefrag: values move to fewer pages, and their content does not change.
+# activedefrag: values move to fewer pages, and their content does not change. seconds: 12
 
 # Used memory, and the allocator's additional pages, as active defragmentation sees them.
 proc fragmentation {} {

@@ -1,5 +1,5 @@
 # Clients that disconnect while their requests cannot be executed: the server frees them as soon as the connection ends,
-# however many requests follow the one that waits, with and without I/O threads. seconds: 15
+# however many requests follow the one that waits, with and without I/O threads.
 
 proc wait_named {name count} {
     wait_for_condition 10000 {[llength [regexp -all -inline " name=$name " [r client list]]] == $count} {

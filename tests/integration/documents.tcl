@@ -11,7 +11,7 @@ start_server {tags {documents}} {
             if {![regexp {^(\w+)[:|]} $line - name]} continue
             regsub {^(cmdstat|errorstat|latency_percentiles_usec)_.*} $name {\1} name
             regsub {_human$} $name {} name
-            regsub {^(db|listener)\d+$} $name {\1N} name
+            regsub {^(db|listener|used_active_time_io_thread_)\d+$} $name {\1N} name
             switch $name cmdstat {set name cmdstat_NAME} errorstat {set name errorstat_PREFIX} \
                 latency_percentiles_usec {set name latency_percentiles_usec_NAME}
             if {![dict exists $explained $name]} {lappend missing $name}

@@ -1,4 +1,4 @@
-# FAILOVER makes a replica the primary without losing a write. seconds: 6
+# FAILOVER makes a replica the primary without losing a write.
 
 proc role_of {level} {lindex [r $level role] 0}
 proc state {level} {

@@ -1,5 +1,5 @@
 # FUNCTION and FCALL: libraries, their registration, calls, DUMP and RESTORE, and that libraries are part of the data
-# set. seconds: 5
+# set.
 
 proc library {name code} {return "#!lua name=$name\n$code"}
 proc simple {name {reply 1}} {library $name "redis.register_function('$name', function(keys, args) return $reply end)"}

@@ -1,4 +1,4 @@
-# The server still works after random and corrupt requests. seconds: 25
+# The server still works after random and corrupt requests. seconds: 7
 
 # One stream of bytes: random bytes, corrupt requests, or requests in random pieces.
 proc random_stream {} {

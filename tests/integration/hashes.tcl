@@ -1,5 +1,4 @@
 # The hash commands.
-# seconds: 6
 
 start_server {tags {hash}} {
     # Both encodings must behave the same: the tests run on a small hash and on one that is a table.
@@ -155,26 +154,6 @@ start_server {tags {hash}} {
         }
     }
 
-    test "a missing key is an empty hash" {
-        r del none
-        replies {
-            {hget none f} {nil$}
-            {hmget none a b} {* nil$ nil$}
-            {hgetall none} {*}
-            {hkeys none} {*}
-            {hvals none} {*}
-            {hlen none} :0
-            {hstrlen none f} :0
-            {hexists none f} :0
-            {hdel none f} :0
-            {hscan none 0} {* {$0} {*}}
-            {hscan none 0 nonsense} {* {$0} {*}}
-            {hrandfield none} {nil$}
-            {hrandfield none 3} {*}
-            {hrandfield none -3 withvalues} {*}
-        }
-    }
-
     test "RESP3: HGETALL is a map, HRANDFIELD gives pairs" {
         r del h
         r hset h f v
@@ -321,30 +300,6 @@ start_server {tags {hash}} {
             {hscan h 0 type hash} {-ERR syntax error}
             {hscan h 0 noscores} {-ERR NOSCORES option can only be used in ZSCAN}
             {hscan h 0 NoValues} {* {$0} {* {$f}}}
-        }
-    }
-
-    test "commands on hashes refuse other types" {
-        r set s x
-        wrong_types {
-            {hset s f v} {hmset s f v} {hsetnx s f v} {hget s f} {hmget s f} {hdel s f} {hexists s f} {hlen s}\
-                {hstrlen s f} {hgetall s}
-            {hkeys s} {hvals s} {hincrby s f 1} {hincrbyfloat s f 1} {hrandfield s} {hrandfield s 1} {hscan s 0}
-        }
-        assert_equal x [r get s]
-        r del h
-        r hset h f v
-        wrong_types {{get h} {append h x} {incr h} {getrange h 0 1} {strlen h}}
-        assert_typed +OK set h x
-    }
-
-    test "arity of the hash commands" {
-        arity_errors {
-            {hset} {hset h} {hset h f} {hmset h f} {hsetnx h f} {hsetnx h f v x} {hget h} {hget h f x} {hmget h}\
-                {hdel h} {hexists h} {hexists h f x}
-            {hlen} {hlen h x} {hstrlen h} {hstrlen h f x} {hgetall} {hgetall h x} {hkeys h x} {hvals h x}\
-                {hincrby h f} {hincrby h f 1 2} {hincrbyfloat h f}
-            {hrandfield} {hscan h}
         }
     }
 

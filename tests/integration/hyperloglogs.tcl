@@ -1,5 +1,5 @@
 # PFADD, PFCOUNT, PFMERGE, PFDEBUG, PFSELFTEST.
-# seconds: 3
+# seconds: 7
 
 start_server {tags {hyperloglogs}} {
     test "PFADD says whether something changed, and makes the key" {

@@ -1,5 +1,5 @@
 # Threads that read, parse and write for clients (io-threads): requests and replies are neither lost nor mixed up nor
-# reordered, in any situation. seconds: 15
+# reordered, in any situation. seconds: 10
 
 # Starts valkey-benchmark against the current server, over the transport of the run; returns a handle.
 proc benchmark {args} {

@@ -162,6 +162,22 @@ start_server {tags {limits}} {
         }
     }
 
+    test "a write is refused above maxmemory while a deleted value is being freed" {
+        r flushall
+        for {set i 0} {$i < 300} {incr i} {
+            r eval {for i = 1, 1000 do redis.call('zadd', KEYS[1], i, ARGV[1] .. i) end} 1 large $i:
+        }
+        with_config {maxmemory-policy noeviction} {
+            r multi
+            r unlink large
+            r config set maxmemory 1
+            r exec
+            assert_error_like "OOM*" {r set k v}
+            r config set maxmemory 0
+        }
+        wait_for_condition 20000 {[info_field memory lazyfree_pending_objects] == 0}
+    }
+
     test "volatile policies evict only keys with an expiry" {
         flush_all
         r debug populate 200 stay 1000

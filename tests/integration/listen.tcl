@@ -1,4 +1,4 @@
-# Listening: addresses, ports, IPv6, Unix sockets, protected mode. seconds: 5
+# Listening: addresses, ports, IPv6, Unix sockets, protected mode.
 
 # An address of this machine that is not the loopback address, or the empty string.
 proc have_ipv6 {} {expr {![catch {close [socket -server {} -myaddr ::1 0]}]}}

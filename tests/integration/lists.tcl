@@ -1,4 +1,4 @@
-# The non-blocking list commands. seconds: 8
+# The non-blocking list commands. seconds: 4
 
 start_server {tags {list}} {
     # A quicklist results from a small limit of elements per node; a compressed one from compressible text.
@@ -347,20 +347,6 @@ start_server {tags {list}} {
 
     # --- Protocol and errors -------------------------------------------------
 
-    test "a missing key is an empty list" {
-        r del none
-        replies {
-            {llen none} :0
-            {lrange none 0 -1} {*}
-            {lindex none 0} {nil$}
-            {lrem none 0 a} :0
-            {ltrim none 0 1} +OK
-            {lpushx none a} :0
-            {rpushx none a b} :0
-            {exists none} :0
-        }
-    }
-
     test "RESP3: what is missing is null" {
         r del none l
         r rpush l a
@@ -423,14 +409,6 @@ start_server {tags {list}} {
         }
         assert_typed {* {$l} {* {$a}}} lmpop 2 l s left
         assert_typed {nil$} rpoplpush none s
-    }
-
-    test "arity of the list commands" {
-        arity_errors {
-            {lpush} {lpush l} {rpush l} {lpushx l} {rpushx l} {lpop} {rpop} {llen} {llen l a} {lindex l}\
-                {lindex l 0 1} {lset l 0} {lrange l 0} {ltrim l 0}
-            {lrem l 0} {linsert l before a} {lpos l} {rpoplpush l} {lmove l l left} {lmpop 1 l}
-        }
     }
 
     test "LMOVE between nodes keeps the bytes of an element that was a node of its own" {

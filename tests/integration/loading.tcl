@@ -1,5 +1,5 @@
 # Loading at startup: clients are served meanwhile, INFO shows the progress, loading can be interrupted, and a file that
-# cannot be read ends the server with the reason.
+# cannot be read ends the server with the reason. seconds: 7
 
 # Values that take long to load: the server sleeps after each key and serves its clients often.
 proc start_loading {} {

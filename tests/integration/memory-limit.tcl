@@ -1,5 +1,5 @@
 # Limits of the process. With a limited address space, requests and announced lengths that exceed the memory are
-# rejected, and the server continues. It also continues when a file reaches the limit of its size. seconds: 5
+# rejected, and the server continues. It also continues when a file reaches the limit of its size. seconds: 9
 
 proc status {} {
     set file [open /proc/[srv pid]/status]

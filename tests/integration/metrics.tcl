@@ -1,5 +1,5 @@
 # The metrics endpoint: the figures of INFO for Prometheus, over HTTP.
-# seconds: 12
+# seconds: 18
 
 # Sends bytes to the metrics port and returns everything that comes until the server closes. With `half` the sending
 # direction ends behind the bytes.

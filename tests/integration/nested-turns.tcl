@@ -1,5 +1,5 @@
 # A script that runs the event loop (server/nested_turn.h): replies that are sent meanwhile, and data that must not
-# change. seconds: 15
+# change. seconds: 8
 
 # Lua code that runs for about the given milliseconds. It cannot be stopped, and its clock is frozen. The tests do not
 # depend on its real duration.

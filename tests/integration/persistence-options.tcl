@@ -1,4 +1,5 @@
 # Options of persistence whose effect is visible only in the files, in the calls to the disk or in the child process.
+# seconds: 6
 
 # Starts a server on this RDB file and returns the number of keys and the value of k.
 proc load_bytes {bytes args} {

@@ -1,5 +1,5 @@
 # The RESP protocol as bytes on the wire.
-# seconds: 15
+# seconds: 6
 
 # The reply to these bytes, and whether the server closed the connection: {bytes closed?}. A PING after the bytes would
 # affect them, so the end of the reply is found by its expected length.

@@ -1,4 +1,4 @@
-# Snapshots: SAVE, BGSAVE, LASTSAVE, save points, and the file after a failed save.
+# Snapshots: SAVE, BGSAVE, LASTSAVE, save points, and the file after a failed save. seconds: 9
 
 proc rdb_file {} {file join [srv dir] dump.rdb}
 proc temp_files {} {glob -nocomplain -directory [srv dir] temp-*.rdb}

@@ -1,4 +1,4 @@
-# The primary's side of replication, with replicas that send raw bytes (harness/replica.tcl). seconds: 20
+# The primary's side of replication, with replicas that send raw bytes (harness/replica.tcl). seconds: 46
 
 proc replica_errors {pairs} {
     foreach {command text} $pairs {

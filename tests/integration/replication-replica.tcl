@@ -1,5 +1,5 @@
 # The replica's side of replication, with a primary in Tcl (tests/harness/primary.tcl): the handshake with its errors,
-# the full copy in all its forms, also corrupt, the stream with its acknowledgements, and reconnecting. seconds: 45
+# the full copy in all its forms, also corrupt, the stream with its acknowledgements, and reconnecting. seconds: 78
 
 # Executes the commands and returns the data as an RDB file; the server is empty afterwards.
 proc rdb_of {commands} {

@@ -1,6 +1,6 @@
 # The reply barrier: replies that acknowledge writes wait until the writes are released; other replies do not.
 # DEBUG REPLY-BARRIER releases them here, as an fsync would.
-# seconds: 5
+# seconds: 13
 
 # The connection that sets and releases the barrier; it does not access keys.
 proc barrier {args} {$::barrier_client debug reply-barrier {*}$args}

@@ -1,4 +1,4 @@
-# Behavior that depends on the server's role. DEBUG ROLE sets the role without a primary. seconds: 5
+# Behavior that depends on the server's role. DEBUG ROLE sets the role without a primary.
 
 proc role_to {args} {r debug role {*}$args}
 # Runs the body while the server is a replica; it is a primary again afterwards.

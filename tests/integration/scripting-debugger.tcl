@@ -1,6 +1,6 @@
 # Debugging sessions: SCRIPT DEBUG, the debugger's commands and their lines, sessions in a forked process and in the
 # server, and how sessions end.
-# seconds: 8
+# seconds: 3
 
 # Starts a session; returns its client, and in `first` the lines with which the script stopped.
 proc session {mode script args} {

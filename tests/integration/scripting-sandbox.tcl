@@ -1,4 +1,4 @@
-# Objects that scripts cannot access or change, and resources that they cannot exhaust. seconds: 5
+# Objects that scripts cannot access or change, and resources that they cannot exhaust.
 
 start_server {tags {scripting}} {
     test "globals and libraries are read-only" {

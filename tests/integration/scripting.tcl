@@ -1,4 +1,4 @@
-# EVAL, EVALSHA and SCRIPT: conversion of values, errors, the cache, propagation, rejected commands. seconds: 5
+# EVAL, EVALSHA and SCRIPT: conversion of values, errors, the cache, propagation, rejected commands.
 
 start_server {overrides {enable-debug-command yes} tags {scripting}} {
     test "a script gets its keys and arguments, and replies with what it returns" {

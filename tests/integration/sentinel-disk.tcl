@@ -1,5 +1,5 @@
 # The file of a Sentinel on a disk that fails, is slow, or loses power: it is always a whole file, the old one or the
-# new one, and no vote is given twice. seconds: 30
+# new one, and no vote is given twice.
 
 set temporary "*.conf.tmp-*"
 proc conf_of {i} {file_bytes [s_srv $i conf]}

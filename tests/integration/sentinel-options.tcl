@@ -1,16 +1,17 @@
 # Passwords, scripts, host names and renamed commands of Sentinels.
-# seconds: 15
+# seconds: 24
 
 proc link_answers {i} {
     set fields [s $i sentinel primary group]
     expr {[dict get $fields last-ok-ping-reply] < 1500 && ![string match *down* [dict get $fields flags]]}
 }
 proc other_sentinel_flags {i} {dict get [lindex [s $i sentinel sentinels group] 0] flags}
+# Replaces the file: one that is being executed cannot be opened for writing.
 proc write_script {path text} {
-    set file [open $path w]
+    set file [open $path.new w 0755]
     puts $file "#!/bin/sh\n$text"
     close $file
-    file attributes $path -permissions 0755
+    file rename -force $path.new $path
 }
 proc file_matches {path pattern} {expr {[file exists $path] && [string match $pattern [file_bytes $path]]}}
 

@@ -1,5 +1,5 @@
 # Sentinels that reach servers and each other over TLS.
-# seconds: 45
+# seconds: 27
 
 # The proxy may exist from another build.
 proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}

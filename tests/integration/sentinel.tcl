@@ -1,5 +1,5 @@
 # Sentinels of ours: what they answer, and that they fail a group over.
-# seconds: 25
+# seconds: 39
 
 start_sentinels {config {"# kept" "sentinel parallel-syncs group 2"}} {
     test "Sentinels know the group and each other" {

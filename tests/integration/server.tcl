@@ -1,4 +1,4 @@
-# TIME, DEBUG, SHUTDOWN, and the logs of slow and large commands. seconds: 8
+# TIME, DEBUG, SHUTDOWN, and the logs of slow and large commands. seconds: 4
 
 start_server {tags {server}} {
     test "TIME is the time" {

@@ -394,15 +394,6 @@ start_server {tags {set}} {
         }
         assert_typed :0 exists d
     }
-
-    test "arity of the set commands" {
-        arity_errors {
-            {sadd} {sadd s} {srem s} {sismember s} {sismember s a b} {smismember s} {scard} {scard s a} {smembers}\
-                {smembers s a} {spop} {srandmember}
-            {smove a b} {smove a b c d} {sinter} {sunion} {sdiff} {sinterstore d} {sunionstore d} {sdiffstore d}\
-                {sintercard 1} {sscan s}
-        }
-    }
 }
 
 start_server {} {

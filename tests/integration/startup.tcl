@@ -1,5 +1,5 @@
 # Startup: the configuration file, the command line, standard input, the log, pid file, daemon, signals, exit codes.
-# seconds: 12
+# seconds: 4
 
 # The message with which the server rejects a line of its configuration.
 proc fatal {line text why} {
@@ -29,8 +29,6 @@ test "a line with an unknown option is refused, with its number" {
 
 test "options that would cost data or safety without their feature are refused" -needs {ours 1} {
     foreach {line why} {
-        {loadmodule x.so} {This build cannot load modules}
-        {loadmodule /lib/valkey-tls.so x} {This build cannot load modules}
         {loadmodule valkey-rdma.so port} {Arguments of valkey-rdma.so are NAME=VALUE}
         {loadmodule valkey-rdma.so =1} {Arguments of valkey-rdma.so are NAME=VALUE}
         {loadmodule valkey-rdma.so nosuch=1} {There is no option rdma-nosuch}

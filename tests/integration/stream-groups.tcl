@@ -1,5 +1,4 @@
 # Consumer groups of streams. The commands on entries are in streams.tcl.
-# seconds: 10
 
 proc ids {entries} {lmap entry $entries {lindex $entry 0}}
 # A stream of the entries 1-1, 2-1, …, and a group g that has read nothing.

@@ -1,5 +1,5 @@
 # Streams: adding and reading entries. Consumer groups are in stream-groups.tcl; common properties of commands and of
-# blocking are in command-table.tcl and blocking-table.tcl. seconds: 10
+# blocking are in command-table.tcl and blocking-table.tcl.
 
 # A stream of this number of entries, MS-1 for MS = 1, 2, …, each with the field f with the value MS.
 proc make_stream {key count} {

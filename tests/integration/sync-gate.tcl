@@ -1,5 +1,5 @@
 # Every way by which data leave a server with sync-replication: each is tried with a write that no replica has, and at a
-# primary that was replaced. docs/durability.md has the list. seconds: 40
+# primary that was replaced. docs/durability.md has the list. seconds: 25
 
 set gate_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 20
     slowlog-log-slower-than 0 notify-keyspace-events KA}
@@ -42,7 +42,8 @@ set says_safe_data {info slowlog|get commandlog|get function|list function|dump 
 set says_by_arguments {exec debug}
 set says_no_data {
     acl|cat acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser
-    acl|users acl|whoami asking auth bgrewriteaof bgsave client|caching client|capa client|getname client|getredir
+    acl|users acl|whoami asking auth bgrewriteaof bgsave blob.hello blob.rdma_hello client|caching client|capa
+    client|getname client|getredir
     client|help client|id client|import-source client|info client|kill client|list client|no-evict client|no-touch
     client|pause client|reply client|setinfo client|setname client|tracking client|trackinginfo client|unblock
     client|unpause cluster|addslots cluster|addslotsrange cluster|bumpepoch cluster|cancelslotmigrations
@@ -54,8 +55,9 @@ set says_no_data {
     command|getkeysandflags command|help command|info command|list config|get config|help config|resetstat
     config|rewrite config|set discard echo failover function|help function|kill hello lastsave latency|doctor
     latency|graph latency|help latency|histogram latency|history latency|latest latency|reset memory|doctor memory|help
-    memory|malloc-stats memory|purge module|help module|list monitor multi object|help pfselftest ping psubscribe
-    psync publish pubsub|channels pubsub|help pubsub|numpat pubsub|numsub pubsub|shardchannels pubsub|shardnumsub
+    memory|malloc-stats memory|purge module|help module|list module|load module|loadex module|unload
+    monitor multi object|help pfselftest ping psubscribe psync publish
+    pubsub|channels pubsub|help pubsub|numpat pubsub|numsub pubsub|shardchannels pubsub|shardnumsub
     punsubscribe quit readonly readwrite replconf replicaof reset role save script|debug script|exists script|flush
     script|help script|kill script|load script|show select shutdown slaveof slowlog|help slowlog|len slowlog|reset
     spublish ssubscribe subscribe sunsubscribe sync time unsubscribe unwatch wait waitaof watch xgroup|help xinfo|help
@@ -469,7 +471,7 @@ start_cluster [list primaries 3 replicas 2 overrides {sync-replication yes min-s
         $subscriber -send subscribe ch
         $subscriber -read
         set requests [list [list get $key] [list set $moved late] [list cluster countkeysinslot 13] \
-            [list publish ch old] [list eval {return redis.call('publish', 'ch', redis.call('get', KEYS[1]))} 1 $key]]
+            [list publish ch sent] [list eval {return redis.call('publish', 'ch', redis.call('get', KEYS[1]))} 1 $key]]
         set clients [lmap request $requests {client_of $leads}]
         replace $leads $next
         assert_equal OK [n $next cluster setslot 13 stable]
@@ -485,11 +487,15 @@ start_cluster [list primaries 3 replicas 2 overrides {sync-replication yes min-s
                 lappend leaks "$request: $got"
             }
         }
-        if {[arrived $subscriber 100] ne ""} {lappend leaks "a message on the bus"}
+        # If it has learned that it was replaced before the PUBLISH, it is a replica, which may publish what it is told.
+        set messages [arrived $subscriber 100]
+        if {![regexp {^(\*3\r\n\$7\r\nmessage\r\n\$2\r\nch\r\n\$4\r\nsent\r\n)?$} $messages]} {
+            lappend leaks "messages on the bus: $messages"
+        }
         each_resumes [list $next $other]
         assert_equal {} $leaks
         wait_for_condition 20000 {[is_primary $next] && [primary_of $leads] == $next}
-        assert_equal "" [arrived $subscriber 100]
+        assert_equal 0 [string match *old* [arrived $subscriber 100]]
         foreach name [list $key $moved] {assert_equal new [n $next get $name]}
     }
 

@@ -36,6 +36,12 @@ test "a damaged file of promises stops the start" -needs {ours 1} {
     assert_match "*cannot be read (the file is damaged)*" [dict get $got out]
 }
 
+start_server [list overrides [concat $sync_options {min-replicas-to-write 1}]] {
+    test "the error of synchronous replication comes before the one of min-replicas-to-write" -needs {ours 1} {
+        assert_match "-NOSYNCREPLICAS *" [r -typed set k v]
+    }
+}
+
 start_server [list overrides $sync_options] {
     test "a primary without replicas refuses commands on data before it executes them" -needs {ours 1} {
         set refused "-NOSYNCREPLICAS Not enough in-sync replicas: 0 of at least 1 (min-sync-replicas) are connected."

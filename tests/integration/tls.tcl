@@ -1,4 +1,4 @@
-# TLS: certificates, client certificates and their users, versions, sessions, reloading, and invalid peers. seconds: 12
+# TLS: certificates, client certificates and their users, versions, sessions, reloading, and invalid peers. seconds: 26
 
 # The proxy may exist from another build.
 proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
@@ -30,21 +30,6 @@ proc s_client {input args} {
         -cert [crt client.crt] \
         -key [crt client.key] {*}$args]
     return [dict get $got out][dict get $got err]
-}
-# Sends `bytes` to the TLS port without TLS. Returns whether the server closes the connection.
-proc plain_peer_closed {bytes} {
-    set fd [socket 127.0.0.1 [tls_port]]
-    fconfigure $fd -translation binary -blocking 0 -buffering none
-    puts -nonewline $fd $bytes
-    set end [resp::deadline 10000]
-    while {1} {
-        if {[catch {read $fd}]} break
-        if {[eof $fd]} break
-        if {[clock milliseconds] > $end} {close $fd; return 0}
-        after 5
-    }
-    close $fd
-    return 1
 }
 set reason "Unable to update TLS configuration. Check server logs."
 proc refused_set {args} {
@@ -153,9 +138,9 @@ start_tls_server {tls-auth-clients no} {
         set failed [info_field tls tls_handshakes_failed]
         r config set loglevel verbose
         set from [log_size]
-        assert {[plain_peer_closed "*1\r\n\$4\r\nPING\r\n"]}
-        assert {[plain_peer_closed "GET / HTTP/1.1\r\n\r\n"]}
-        assert {[plain_peer_closed [string repeat \x16\x03\x01\xff 5000]]}
+        assert {[plain_peer_closed [tls_port] "*1\r\n\$4\r\nPING\r\n"]}
+        assert {[plain_peer_closed [tls_port] "GET / HTTP/1.1\r\n\r\n"]}
+        assert {[plain_peer_closed [tls_port] [string repeat \x16\x03\x01\xff 5000]]}
         assert_equal [expr {$failed + 3}] [info_field tls tls_handshakes_failed]
         assert_match "*Error accepting a client connection: error:*:SSL routines:*(addr=127.0.0.1:*\
             laddr=127.0.0.1:[tls_port])*" [log_text $from]
@@ -164,7 +149,7 @@ start_tls_server {tls-auth-clients no} {
 
     test "a silent peer is closed after tls-handshake-timeout-ms" {
         r config set tls-handshake-timeout-ms 100
-        assert {[plain_peer_closed ""]}
+        assert {[plain_peer_closed [tls_port] ""]}
         r config set tls-handshake-timeout-ms 60000
         set fd [socket 127.0.0.1 [tls_port]]
         wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 1}
@@ -183,7 +168,7 @@ start_tls_server {tls-auth-clients no} {
         # The server closes further connections before their handshake, so it cannot send the reason.
         assert_not_match "*ERR max number of clients reached*" [tls_cli "" ping]
         set rejected [info_field stats rejected_connections]
-        assert {[plain_peer_closed ""]}
+        assert {[plain_peer_closed [tls_port] ""]}
         assert_equal [expr {$rejected + 1}] [info_field stats rejected_connections]
         foreach fd $held {close $fd}
         wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 0 &&\
@@ -452,7 +437,7 @@ start_tls_server {tls-auth-clients no io-threads 3 tls-auth-clients-user CN requ
         r config set tls-auth-clients optional
         assert_equal {0 PONG} [tls_cli client ping]
         assert_match {* {NOAUTH *}} [tls_cli "" ping]
-        assert {[plain_peer_closed "PING\r\n"]}
+        assert {[plain_peer_closed [tls_port] "PING\r\n"]}
         set got [run -timeout 60 [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -a secret \
             -n [scaled 20000 2000] -c 20 -P 8 -d 3000 \
             -q -t set,get]
@@ -519,7 +504,9 @@ test "a replica follows its primary by TLS" {
             r -1 set after y
             wait_for_condition 5000 {[r get after] eq "y"}
             assert_equal 100000 [r strlen before]
-            assert_match "*slave0:ip=127.0.0.1,port=[tls_port],state=online*" [r -1 info replication]
+            wait_for_condition 5000 {
+                [string match "*slave0:ip=127.0.0.1,port=[tls_port],state=online*" [r -1 info replication]]
+            }
             set replica [lsearch -inline -glob [split [r -1 client list] \n] "* flags=S *"]
             assert_match "* transport=tls *" $replica
         }
@@ -532,7 +519,10 @@ start_tls_server {tls-replication yes} {
         test "a replica without a TLS port names its TCP port to the primary" {
             r replicaof 127.0.0.1 $primary
             wait_for_condition 15000 {[info_field replication master_link_status] eq "up"}
-            assert_match "*slave0:ip=127.0.0.1,port=[srv port],state=online*" [r -1 info replication]
+            # The replica's link is up before the primary has its first acknowledgement.
+            wait_for_condition 5000 {
+                [string match "*slave0:ip=127.0.0.1,port=[srv port],state=online*" [r -1 info replication]]
+            }
         }
     }
 }

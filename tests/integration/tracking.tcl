@@ -1,5 +1,5 @@
 # Client-side caching: CLIENT TRACKING, CACHING, TRACKINGINFO, GETREDIR and the invalidation messages.
-# seconds: 10
+# seconds: 17
 
 # The messages that a client received before the reply to its second PING, with types. The first PING makes the server's
 # event loop run once, after which it sends the collected messages for prefixes.

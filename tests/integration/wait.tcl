@@ -1,5 +1,5 @@
 # WAIT, WAITAOF and min-replicas-to-write, with a replica that follows.
-# seconds: 5
+# seconds: 9
 
 proc wait_for_link {} {
     wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]} \

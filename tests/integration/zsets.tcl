@@ -1,4 +1,4 @@
-# The non-blocking sorted set commands. seconds: 8
+# The non-blocking sorted set commands. seconds: 3
 
 start_server {tags {zset}} {
     proc make_zset {key encoding args} {
@@ -465,26 +465,6 @@ start_server {tags {zset}} {
 
     # --- Protocol and errors -------------------------------------------------
 
-    test "a missing key is an empty sorted set" {
-        r del none
-        replies {
-            {zcard none} :0
-            {zscore none a} {nil$}
-            {zmscore none a b} {* nil$ nil$}
-            {zrange none 0 -1} {*}
-            {zrangebyscore none 0 1} {*}
-            {zcount none 0 1} :0
-            {zlexcount none - +} :0
-            {zrem none a} :0
-            {zremrangebyscore none 0 1} :0
-            {zrank none a} {nil$}
-            {zrank none a withscore} nil*
-            {zrandmember none} {nil$}
-            {zrandmember none 3} {*}
-            {zscan none 0} {* {$0} {*}}
-        }
-    }
-
     test "RESP3: scores are doubles, members with scores are pairs" {
         r del z none
         r zadd z 1.5 a 2 b
@@ -618,17 +598,6 @@ start_server {tags {zset}} {
             }
         }
         assert_equal 0 [r exists d]
-    }
-
-    test "arity of the sorted set commands" {
-        arity_errors {
-            {zadd} {zadd z} {zadd z 1} {zincrby z 1} {zrem z} {zcard} {zcard z x} {zscore z} {zmscore z} {zrank z}\
-                {zrange z 0} {zrangestore d z 0}
-            {zrevrange z 0} {zrangebyscore z 0} {zcount z 0} {zcount z 0 1 2} {zlexcount z -} {zremrangebyrank z 0}\
-                {zremrangebyscore z 0} {zremrangebylex z -}
-            {zpopmin} {zpopmax} {zmpop 1 z} {zrandmember} {zscan z} {zunion 1} {zinter 1} {zdiff 1} {zunionstore d 1}\
-                {zintercard 1}
-        }
     }
 
     test "scores, bounds and weights are decimal numbers without blanks" {

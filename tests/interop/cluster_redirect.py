@@ -210,7 +210,7 @@ def commands(rng):
         ("RESTORE", one, 0, b"bad"), ("RESTORE-ASKING", one, 0, b"bad"),
         ("MIGRATE", "127.0.0.1", "port-B", one, 0, 1000),
         ("MIGRATE", "127.0.0.1", "port-B", "", 0, 1000, "KEYS", one, two), ("CLUSTER", "COUNTKEYSINSLOT", TAGS[tag]),
-        ("CLUSTER", "KEYSLOT", one), ("DBSIZE",), ("PING",), ("COMMAND", "COUNT"), ("GET",), ("NOSUCH", one),
+        ("CLUSTER", "KEYSLOT", one), ("DBSIZE",), ("PING",), ("COMMAND", "INFO", "get"), ("GET",), ("NOSUCH", one),
         ("MSETNX", one, 1, two, 2), ("SINTERCARD", 2, one, two), ("UNLINK", one), ("EXPIRE", one, 10000),
         ("INCR", one), ("APPEND", one, "x"), ("SET", one, 1, "GET"), ("GETDEL", one), ("SSUBSCRIBE", one),
         ("SUNSUBSCRIBE", one), ("SUNSUBSCRIBE",), ("SPUBLISH", one, "m"), ("HELLO", rng.choice([2, 3])),

@@ -28,7 +28,9 @@ if version < (9, 1):
     report.finish()
 
 # Ours only: RDMA beyond the options of the genuine server, and what earlier versions had.
-OWN = {"immediate-reply", "rdma-ack-timeout-ms", "rdma-authentication-timeout-ms", "rdma-busy-poll-us",
+OWN = {"blob-max-client-transfers", "blob-max-object-size", "blob-max-transfer-memory", "blob-max-transfers",
+       "blob-transfer-timeout", "immediate-reply", "rdma-ack-timeout-ms",
+       "rdma-authentication-timeout-ms", "rdma-busy-poll-us",
        "rdma-traffic-class", "rdma-connect-timeout-ms", "rdma-features", "rdma-keepalive-ms", "rdma-max-clients",
        "rdma-max-registered-memory", "rdma-max-unauthenticated-memory", "rdma-rx-initial-size", "rdma-send-memory",
        "rdma-zero-copy-min", "rdma-replication", "rdma-replication-max-wait", "rdma-replication-snapshot-memory",

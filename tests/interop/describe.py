@@ -133,7 +133,7 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
         if name in table_theirs:
             compare_entry(table_mine[name], table_theirs[name])
         else:
-            report.check("%s is a command of newer servers" % name, name in known_newer,
+            report.check("%s is a command of newer servers" % name, name in known_newer or name.startswith("blob."),
                          "the genuine server has no such command")
     report.check("commands in common", count > 30, "only %d" % count)
     print("%d commands and subcommands compared; %d of the genuine server's are not there yet" %

@@ -11,6 +11,7 @@
  *                                        received bytes stay as they are while the peer rewrites them. Exits 3 if not
  *   rdma-client bench HOST PORT CONNECTIONS REQUESTS
  *                                        PING from one thread; prints requests per second */
+#include "client-check.h"
 #include "client/valkeyrdma.h"
 #include <errno.h>
 #include <poll.h>
@@ -22,25 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-static const char *host;
-static int port;
-
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: not true: %s (errno %d)\n", __FILE__, __LINE__, #what, errno);                     \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static struct valkeyrdma *open_in(struct valkeyrdma_context *context) {
     char error[VALKEYRDMA_ERROR_MAX] = "";

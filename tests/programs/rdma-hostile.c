@@ -870,6 +870,7 @@ static int hold(const char *posture, long count) {
 }
 
 #include "rdma-hostile-features.h"
+#include "rdma-hostile-placement.h"
 
 /* clang-format off */
 #define KINDS(X)                                                                                                      \
@@ -882,7 +883,7 @@ static int hold(const char *posture, long count) {
                         X(immediate_zero) X(data_before_registering) X(write_outside) X(write_with_wrong_key)         \
                             X(read_of_the_buffer) X(flood_of_controls) X(flood_of_tiny_writes)                        \
                                 X(reader_that_never_reads) X(gone_at_any_moment) X(rubbish_requests)                  \
-                                    X(everything_on_one_connection) FEATURE_KINDS(X)
+                                    X(everything_on_one_connection) FEATURE_KINDS(X) PLACEMENT_KINDS(X)
 /* clang-format on */
 
 static const struct kind {

@@ -6,7 +6,7 @@
  * which is echoed. Shown is the thread's CPU time of one side for one request and its reply (half of what both sides
  * took). For RDMA on the software device:
  *
- *   utils/softrdma/softrdma tests/programs/transport-bench rdma 127.0.0.1 1 64
+ *   utils/softrdma/softrdma build/programs/transport-bench rdma 127.0.0.1 1 64
  *
  *   transport-bench crowd [tcp|rdma] HOST PORT CONNECTIONS [BYTES]
  *

@@ -1,5 +1,5 @@
 # Registered memory: receive buffers that begin small, grow with use and shrink; its limits; which clients are refused,
-# and why. seconds: 20
+# and why. seconds: 12
 
 proc rx_of {client} {dict get [client_fields [$client client info]] rx}
 proc rdma_field {name} {info_field rdma rdma_$name}

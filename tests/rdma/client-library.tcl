@@ -1,10 +1,10 @@
-# libvalkeyrdma: the checks of tests/programs/rdma-client, what the library needs and exports, and what its users see
+# libvalkeyrdma: the checks of build/programs/rdma-client, what the library needs and exports, and what its users see
 # when servers and devices fail. CLIENT_ROUNDS: how often each failure is tried.
 # seconds: 20
 
 set rounds [expr {[info exists env(CLIENT_ROUNDS)] ? $env(CLIENT_ROUNDS) : 4}]
-set client [file join $root tests programs rdma-client]
-set library [file join $root src client libvalkeyrdma.so]
+set client [file join $root build programs rdma-client]
+set library [file join $root build lib libvalkeyrdma.so]
 
 proc client_run {args} {
     run -timeout 100 {*}$::opt(launcher) $::client {*}$args
@@ -53,7 +53,9 @@ test "libvalkeyrdma.so exports the functions of its header and nothing else" -ne
     foreach line [split [string trim [exec nm -D --defined-only $library]] \n] {
         lassign [lreverse $line] name kind
         if {$kind ne "A"} {lappend exported [regsub {@@.*} $name ""]}
-        if {$kind ne "A"} {assert_match "*@@VALKEYRDMA_1.0" $name}
+        if {$kind eq "A"} continue
+        set version [expr {[regexp {^valkeyrdma_(region|placement|batch|checksum)} $name] ? "1.1" : "1.0"}]
+        assert_match "*@@VALKEYRDMA_$version" $name
     }
     assert_equal $declared [lsort $exported]
     assert_morethan [llength $declared] 30

@@ -1,6 +1,6 @@
 # Faults of making and ending connections, and resources that run out: the server refuses new clients with a reason,
 # connected ones notice nothing, and it serves new ones when resources are free again. On the software device only.
-# seconds: 12
+# seconds: 8
 
 proc refused {} {info_field rdma rdma_refused_connections}
 # Is a newcomer served? One connection that asks once.

@@ -1,6 +1,6 @@
 # Faults of the data path: what is under way is lost, late, refused, or never taken. Each hits one connection; the
 # others work on, and everything is given back. On the software device alone: nothing else can be made to fail like
-# this. seconds: 12
+# this. seconds: 17
 
 # The victim's reply is one that the server sends while the rule is awake.
 proc hit {name client} {fault $name [queue_pair_of $client]}

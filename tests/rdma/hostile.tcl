@@ -1,5 +1,5 @@
 # Peers that break the rules: the server disconnects each with a logged reason and serves all others.
-# The cases are made by tests/programs/rdma-hostile.
+# The cases are made by build/programs/rdma-hostile.
 # seconds: 60
 
 proc hostile {args} {

@@ -1,5 +1,5 @@
 # Values that are sent from where they lie, while they are changed, deleted, evicted: a reply is what the value was when
-# it was asked for. seconds: 20
+# it was asked for. seconds: 3
 
 proc value {size {seed 0}} {
     set s [string range [string repeat "[string repeat $seed 7]0123456789abcdefghijklmnopqrstuvw" \

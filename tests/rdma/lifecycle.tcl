@@ -1,5 +1,5 @@
 # Listening, connecting, ending, failing: what is around the data path.
-# seconds: 15
+# seconds: 4
 
 # Waits until the server has freed a client. The number of all clients does not tell: others may still be closing.
 proc wait_gone {id} {wait_for_condition 20000 {[r client list id $id] eq ""}}

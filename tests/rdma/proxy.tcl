@@ -1,5 +1,5 @@
 # valkey-rdma-proxy: clients over Unix sockets and TCP reach the server over RDMA.
-# seconds: 12
+# seconds: 4
 
 set proxy [file join $root src valkey-rdma-proxy]
 

@@ -1,7 +1,7 @@
 # What clients and administrators of a group rely on holds over RDMA links as over TCP: acknowledged writes (WAIT,
 # WAITAOF, min-replicas-to-write), changes of roles (FAILOVER, chains), announced ports, two channels, and every kind of
 # data in a copy and in the stream.
-# seconds: 20
+# seconds: 5
 
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60 repl-diskless-load on-empty-db}
 

@@ -1,6 +1,6 @@
 # Peers that rewrite bytes which they have announced, while the server, or the tool, works on them. What was checked is
 # what is used: the server copies a request before it looks at it (src/net/rdma/buffer.h). The cases are made by
-# tests/programs/rdma-rewrite. seconds: 90
+# build/programs/rdma-rewrite. seconds: 90
 
 foreach file [lsort [glob -directory [file join $root tests integration command-table] *.tcl]] {source $file}
 
@@ -34,6 +34,9 @@ redis.register_function('f', function(keys, args) return args[1] end)}} {fcall f
     {function dump} {function delete lib} {multi} {set k v} {discard} {multi} {incr n} {exec} {watch a b} {unwatch}
     {object help} {latency doctor} {memory usage k samples 5} {memory stats} {slowlog get 2} {commandlog get 2 slow}
     {cluster info} {cluster keyslot abc} {reset} {wait 0 1} {swapdb 0 1} {flushdb async} {lolwut version 5}
+    {blob.get k} {blob.set k v} {blob.info k crc} {blob.hello 00ff} {blob.get k 1 4096 300}
+    {blob.rdma_get k 1 2 3 4 5 6}
+    {blob.set k 10 1 4096 10 ex 5} {blob.rdma_set k 10 1 4096 10 nx} {blob.tcp_set k v} {blob.tcp_get k}
     {module list} {replconf capa eof} {asking} {readonly} {debug sleep 0}
 }
 

@@ -1,8 +1,8 @@
 # valkey-rdma-run: unmodified programs over RDMA. AddressSanitizer wants its runtime to be loaded first and ends a
 # program with a preloaded library; the order does no harm here.
-# seconds: 25
+# seconds: 7
 
-set cases [file join $root tests programs socket-cases]
+set cases [file join $root build programs socket-cases]
 set client [file join $root src valkey-cli]
 set runner [file join $root src valkey-rdma-run]
 set needs [list file $runner]
@@ -74,6 +74,14 @@ start_server {} {
         set got [mapped --status $file $::client -p [srv port] client info]
         assert_match "*rdma*" [dict get $got out]
         assert_match "*127.0.0.1:[srv port]: RDMA*" [file_bytes $file]
+    }
+
+    test "without its library the launcher says so and starts the program, or does not with --require" -needs $needs {
+        set alone [file join [srv dir] launcher]
+        file copy [file normalize [file join [file dirname $::runner] [file readlink $::runner]]] $alone
+        set message "valkey-rdma-run: libvalkey-rdma-run.so is missing beside this program"
+        assert_equal [list code 0 out started\n err "$message: connections stay TCP\n"] [run $alone /bin/echo started]
+        assert_equal [list code 127 out "" err $message\n] [run $alone --require /bin/echo started]
     }
 
     test "wrong usage is refused by name" -needs $needs {

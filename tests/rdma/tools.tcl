@@ -1,5 +1,5 @@
 # The command line tools over RDMA.
-# seconds: 10
+# seconds: 5
 
 proc tool_of_ours {name} {return [file join $::root src $name]}
 proc over_rdma {name args} {

@@ -1,6 +1,6 @@
 # The RDMA transport with lawful peers: sizes, boundaries, pipelines, many connections.
 # Clients of these suites speak RDMA through the proxy; -tcp 1 makes one that does not.
-# seconds: 40
+# seconds: 24
 
 # A request of ECHO that is exactly that many bytes on the wire. Not every length can be had that way; empty lines
 # in front, which mean nothing, fill the gap.

@@ -57,6 +57,19 @@ def tests(root):
             run("make", "uninstall", "DESTDIR=" + place, "PREFIX=/usr")
             assert os.listdir(place) == [], files(place)
 
+    def the_python_package_finds_the_library_of_its_prefix():
+        if not os.path.exists(root + "/build/lib/libvalkeyrdma.so.1"):
+            return
+        with tempfile.TemporaryDirectory() as place:
+            install(PREFIX=place + "/opt")
+            found, = [name for name in files(place) if name.endswith("valkeyrdma/__init__.py")]
+            modules = os.path.dirname(os.path.dirname(os.path.join(place, found)))
+            said = run(sys.executable, "-B", "-c", "import valkeyrdma; print(hex(valkeyrdma.checksum(b'123456789')))",
+                       environment={"PYTHONPATH": modules, "VALKEYRDMA_LIBRARY": ""})
+            assert said == "0xe3069283\n", said
+            run(installer, "--remove", environment={"PREFIX": place + "/opt"})
+            assert not [name for name in files(place) if "valkeyrdma" in name], files(place)
+
     def install_names_the_service_only_where_systemd_finds_its_unit():
         with tempfile.TemporaryDirectory() as place:
             said = install(PREFIX=place + "/opt")

@@ -1,5 +1,5 @@
 /* A cluster with synchronous replication in virtual time: three shards of three machines, each of them a machine of
- * cluster_simulator.h and a server of sync_simulator.h. Clients write to and read from whichever server owns its
+ * cluster_simulator.h and a server of quorum_simulator.h. Clients write to and read from whichever server owns its
  * shard's slots and leads the shard. Run by hand:
  *
  *     tests/simulation/run --sync --seeds 1-1000
@@ -17,7 +17,7 @@
  * Checked all the time: what both simulators check, so no acknowledged write is lost and no stale read answered. At the
  * end all machines agree, and each shard acknowledges writes again if enough of its servers are sure of their data. */
 #include "cluster_simulator.h"
-#include "sync_simulator.h"
+#include "quorum_simulator.h"
 
 enum { SHARDS = 3, COPIES = 3, MACHINES = SHARDS * COPIES, FAULTS = 25 };
 
@@ -33,9 +33,10 @@ static struct sim_machine *machine_of(const struct node *node) {
 
 /* --- The machine's effects on its server: src/cluster/effects.c does the same --- */
 
+static bool has_mobile_keys(const struct node *node);
 static bool has_keys(const struct node *node) {
-    bool found = false;
-    for (int64_t i = 0; i < node->len && !found; i++) found = node->log[i].value || node->log[i].command;
+    bool found = has_mobile_keys(node);
+    for (int64_t i = 0; i < node->len && !found; i++) found = node->log[i].value;
     return found;
 }
 
@@ -43,26 +44,27 @@ static bool has_keys(const struct node *node) {
 
 static void server_facts(void *context, struct cluster_facts *facts) {
     struct node *node = server_of(context);
-    effect_facts(context, facts);
+    sim_effect_facts(context, facts);
     facts->offset = (uint64_t)node->len + 1;
     facts->primary_link_up = node->link;
-    facts->bound = !node->asynchronous && !sync_who_may_leave(&node->who);
+    facts->bound = !node->asynchronous && !quorum_machine_may_leave(&node->machine);
     facts->has_keys = has_keys(node);
 }
 
 static void leave(struct node *node) {
-    char id[SYNC_ID_LEN + 1];
-    if (!node->who.state.group[0]) return;
+    char id[QUORUM_ID_LEN + 1];
+    if (!node->machine.state.group[0]) return;
     note((int)node->index, "leaves its group");
     fresh_id(node, id);
-    sync_who_leave(&node->who, id, world.now);
+    quorum_machine_leave(&node->machine, id, world.now);
 }
 
-static void migrations_left_shard(struct node *node);
+static void migrations_leave_shard(struct node *node);
+static void migrations_emptied(struct node *node);
 static void found(struct node *node) {
-    char group[SYNC_ID_LEN + 1];
+    char group[QUORUM_ID_LEN + 1];
     snprintf(group, sizeof group, "f%07x%032x", (unsigned)below(1 << 28), node->index);
-    sync_who_found(&node->who, group, world.now);
+    quorum_machine_establish(&node->machine, group, world.now);
 }
 
 /* The keys are deleted, and the group that the server founds has a history of its own. */
@@ -72,8 +74,9 @@ static void leave_and_found(struct node *node) {
     node->replica = false;
     node->follows = -1;
     node->len = node->base = 0;
-    migrations_left_shard(node);
+    migrations_emptied(node);
     found(node);
+    migrations_leave_shard(node);
 }
 
 static void server_goes_to(struct node *node, int primary) {
@@ -85,7 +88,7 @@ static void server_goes_to(struct node *node, int primary) {
 static void server_follow(void *context, const struct cluster_node *primary, bool same_shard) {
     int index = sim_index(primary->address);
     struct node *node = server_of(context);
-    effect_follow(context, primary, same_shard);
+    sim_effect_follow(context, primary, same_shard);
     if (index < 0) return;
     if (node->asynchronous) disconnect_replicas(node);
     if (!same_shard && node->up && !node->asynchronous) leave(node);
@@ -94,30 +97,31 @@ static void server_follow(void *context, const struct cluster_node *primary, boo
 
 static void server_lead(void *context, bool same_shard) {
     struct node *node = server_of(context);
-    effect_lead(context, same_shard);
+    sim_effect_lead(context, same_shard);
     if (node->asynchronous)
         asynchronous_leads(node);
     else if (!same_shard)
         leave_and_found(node);
-    else if (node->who.status == SYNC_ELECTED)
-        sync_who_lead(&node->who, world.now);
+    else if (node->machine.status == QUORUM_ELECTED)
+        quorum_machine_lead(&node->machine, world.now);
     else
         promote(node);
 }
 
 static enum cluster_mandate server_mandate(void *context) {
     if (server_of(context)->asynchronous) return MANDATE_NOT_NEEDED;
-    switch (server_of(context)->who.status) {
-    case SYNC_FOLLOWING: return MANDATE_NONE;
-    case SYNC_ELECTED:
-    case SYNC_LEADING: return MANDATE_HELD;
+    switch (server_of(context)->machine.status) {
+    case QUORUM_FOLLOWING: return MANDATE_NONE;
+    case QUORUM_ELECTED:
+    case QUORUM_LEADING: return MANDATE_HELD;
     default: return MANDATE_ASKED;
     }
 }
 
 static void server_stand(void *context, bool forced) {
     struct node *node = server_of(context);
-    if (forced || (!sync_who_cannot_stand(&node->who) && world.now >= node->who.polite_ms)) promote(node);
+    if (forced || (!quorum_machine_cannot_be_elected(&node->machine) && world.now >= node->machine.pre_votes_from_ms))
+        promote(node);
 }
 
 static void server_stand_back(void *context) {
@@ -138,7 +142,7 @@ static void server_resume_writes(void *context) {
 static void server_elected(struct node *node) {
     struct sim_machine *machine = machine_of(node);
     if (node_is_primary(machine->cluster->myself))
-        sync_who_lead(&node->who, world.now);
+        quorum_machine_lead(&node->machine, world.now);
     else
         cluster_mandated(machine->cluster, sim_time(machine));
 }
@@ -171,10 +175,9 @@ static void start(unsigned index) {
     node->follows = -1;
     sim_start(&cluster_sim.machines[index]);
     node_start(node);
-    hear_owners_of_file(node);
-    if (!node->asynchronous && !node->replica && !node->who.state.group[0]) found(node);
+    migrations_started(node);
+    if (!node->asynchronous && !node->replica && !node->machine.state.group[0]) found(node);
     if (!node->asynchronous || !moving.on) return;
-    follow_log(node);
     cluster_check_data(cluster_of(node), sim_time(machine_of(node)));
 }
 
@@ -263,7 +266,7 @@ static void begin(uint64_t seed, int64_t timeout) {
     world.elected = server_elected;
     world.serves = server_serves;
     world.command_committed = command_committed;
-    world.began = migrations_lead;
+    world.began = migrations_begin_to_lead;
     world.copied = migrations_copied;
     world.loads = migrations_load;
     world.asynchronous_turn = asynchronous_turn;
@@ -281,10 +284,12 @@ static void begin(uint64_t seed, int64_t timeout) {
         cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
         world.nodes[i].shard = i % SHARDS;
         world.nodes[i].asynchronous = is_asynchronous(i % SHARDS);
+        if (moving.on) migrations_of(&world.nodes[i])->cluster = machine->cluster;
         node_start(&world.nodes[i]);
-        char group[SYNC_ID_LEN + 1];
+        char group[QUORUM_ID_LEN + 1];
         snprintf(group, sizeof group, "%040u", i); /* shard_of() */
-        if (i < SHARDS && !world.nodes[i].asynchronous) sync_who_found(&world.nodes[i].who, group, world.now);
+        if (i < SHARDS && !world.nodes[i].asynchronous)
+            quorum_machine_establish(&world.nodes[i].machine, group, world.now);
     }
     sim_build(&cluster_sim, SHARDS, 60000 + 4 * timeout);
     run_both(4000);
@@ -319,8 +324,8 @@ static void say_unrecovered(const unsigned *before) {
         const struct cluster_node *myself = machine_of(node)->cluster->myself;
         printf("seed %llu: shard %u, server %u: %s of the cluster, status %d, %s, %s, %u members, follows %d%s\n",
                (unsigned long long)world.seed, shard, i, node_is_primary(myself) ? "primary" : "replica",
-               (int)node->who.status, node->who.sure ? "sure" : "not sure",
-               node->who.obstacle ? node->who.obstacle : "no obstacle", (unsigned)node->who.state.set.now.count,
+               (int)node->machine.status, node->machine.complete ? "sure" : "not sure",
+               node->machine.reason ? node->machine.reason : "no obstacle", (unsigned)node->machine.state.set.now.count,
                node->follows, node->link ? "" : " without a link");
     }
 }
@@ -421,6 +426,7 @@ int main(int argc, char **argv) {
     effects.pause_writes = server_pause_writes;
     effects.resume_writes = server_resume_writes;
     if (moving.on) {
+        effects.slot_moved = slot_moves;
         effects.slot_granted = slot_granted;
         effects.slot_arrives = slot_is_imported;
         effects.slot_leaves = slot_is_leaving;

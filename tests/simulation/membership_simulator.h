@@ -22,37 +22,38 @@ static void membership_begin(void) {
 
 /* --- What a shard can do without --- */
 
-static const struct sync_set *newest_set(unsigned shard) {
-    const struct sync_set *newest = NULL;
+static const struct quorum_set *newest_set(unsigned shard) {
+    const struct quorum_set *newest = NULL;
     for (unsigned i = 0; i < MACHINES; i++) {
-        const struct sync_state *state = &world.nodes[i].who.state;
+        const struct quorum_state *state = &world.nodes[i].machine.state;
         if (shard_of(&world.nodes[i]) != shard) continue;
-        if (!newest || sync_set_compare(&state->set, newest) > 0) newest = &state->set;
+        if (!newest || quorum_set_compare(&state->set, newest) > 0) newest = &state->set;
     }
     return newest;
 }
 
-static bool elects(const struct sync_members *members, unsigned shard, const struct node *without) {
+static bool elects(const struct quorum_members *members, unsigned shard, const struct node *without) {
     int sure = 0;
     for (unsigned i = 0; i < MACHINES; i++) {
         const struct node *node = &world.nodes[i];
-        if (node == without || !node->up || !node->who.sure || shard_of(node) != shard) continue;
-        sure += sync_members_find(members, node->who.state.id) != NULL;
+        if (node == without || !node->up || !node->machine.complete || shard_of(node) != shard) continue;
+        sure += quorum_members_find(members, node->machine.state.id) != NULL;
     }
-    return sure >= sync_members_electing(members);
+    return sure >= quorum_members_electing(members);
 }
 static bool elects_without(unsigned shard, const struct node *without) {
-    const struct sync_set *set = newest_set(shard);
+    const struct quorum_set *set = newest_set(shard);
     return set && elects(&set->now, shard, without) && (!set->before.count || elects(&set->before, shard, without));
 }
 
 /* All servers of the shard know its members, on disk. */
 static bool has_settled(unsigned shard) {
-    const struct sync_set *set = newest_set(shard);
+    const struct quorum_set *set = newest_set(shard);
     for (unsigned i = 0; i < MACHINES; i++) {
         const struct node *node = &world.nodes[i];
         if (shard_of(node) != shard) continue;
-        if (!node->up || node->who.saved < node->who.set_ticket || sync_set_compare(&node->who.state.set, set) != 0)
+        if (!node->up || node->machine.saved < node->machine.set_ticket ||
+            quorum_set_compare(&node->machine.state.set, set) != 0)
             return false;
     }
     return !set->before.count;
@@ -63,7 +64,7 @@ static bool may_lose_data(const struct node *node) {
     if (world.seed % 10 == 0 || shard == NO_SHARD || node->asynchronous) return true;
     if (membership.on) return has_settled(shard) && elects_without(shard, node);
     for (unsigned i = node->index % SHARDS; i < MACHINES; i += SHARDS)
-        if (i != node->index && !(world.nodes[i].up && world.nodes[i].who.sure)) return false;
+        if (i != node->index && !(world.nodes[i].up && world.nodes[i].machine.complete)) return false;
     return true;
 }
 
@@ -139,7 +140,7 @@ static const struct cluster_node *some_primary(const struct node *node) {
 static void replicate_some(struct node *node) {
     struct sim_machine *machine = machine_of(node);
     const struct cluster_node *primary = some_primary(node);
-    if (!primary) return;
+    if (!primary || has_mobile_keys(node)) return; /* slots are being moved to it */
     note((int)node->index, "CLUSTER REPLICATE %.40s", primary->id.text);
     struct node_id id = primary->id;
     const char *refused = cluster_replicate(machine->cluster, &id, sim_time(machine));

@@ -1,4 +1,4 @@
-# valkey-benchmark: what it sends, what it counts, what it prints.
+# valkey-benchmark: what it sends, what it counts, what it prints. seconds: 9
 
 set bench [file join [expr {[info exists ::env(TOOLS)] ? $::env(TOOLS) : "$::root/src"}] valkey-benchmark]
 

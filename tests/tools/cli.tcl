@@ -1,4 +1,4 @@
-# valkey-cli: one command after another, its options, its output, its exit codes.
+# valkey-cli: one command after another, its options, its output, its exit codes. seconds: 21
 
 # TOOLS=/usr/bin runs them with the tools of that directory: what these tests pin is what Valkey's own tools do.
 set cli [file join [expr {[info exists ::env(TOOLS)] ? $::env(TOOLS) : "$::root/src"}] valkey-cli]

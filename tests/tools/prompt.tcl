@@ -1,5 +1,5 @@
-# valkey-cli at a terminal: prompt, editing, history, completion, hints, messages. tests/programs/terminal plays the
-# terminal.
+# valkey-cli at a terminal: prompt, editing, history, completion, hints, messages. build/programs/terminal plays the
+# terminal. seconds: 8
 
 set cli [file join [expr {[info exists ::env(TOOLS)] ? $::env(TOOLS) : "$::root/src"}] valkey-cli]
 set terminal [tool terminal]

@@ -1,11 +1,8 @@
 /* cluster_rules.h: the simulated cluster of test_cluster_rules.c and test_cluster_claims.c. */
 #ifndef TESTS_UNIT_CLUSTER_RULES_H
 #define TESTS_UNIT_CLUSTER_RULES_H
-#include <setjmp.h>
-#include <stdarg.h>
+#include "unit.h"
 #include <stdbool.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "cluster/protocol/machine.h"
 #include "../simulation/cluster_simulator.h"
 

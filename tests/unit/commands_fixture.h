@@ -5,14 +5,10 @@
  * changes it. */
 #ifndef TESTS_COMMANDS_FIXTURE_H
 #define TESTS_COMMANDS_FIXTURE_H
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "commands/commands.h"
 #include "lib/system/clock.h"
@@ -21,6 +17,7 @@
 #include "server/clients/client.h"
 #include "server/command/propagate.h"
 #include "server/notify.h"
+#include "server/register_features.h"
 #include "server/server.h"
 #include "server/store_events.h"
 

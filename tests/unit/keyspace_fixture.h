@@ -2,15 +2,13 @@
  * runs with one table for a database, and with a table for each hash slot. */
 #ifndef TESTS_UNIT_KEYSPACE_FIXTURE_H
 #define TESTS_UNIT_KEYSPACE_FIXTURE_H
+#include "unit.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "store/entry_layout.h"
 #include "store/keyspace.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include <stdlib.h>
 #include <cmocka.h>

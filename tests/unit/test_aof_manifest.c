@@ -1,11 +1,7 @@
 /* test_aof_manifest.c: manifests are read and written as by Valkey; malformed ones are rejected. */
+#include "unit.h"
 #include "formats/aof_manifest.h"
 #include "lib/system/memory.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 static struct aof_manifest *parse(const char *text, const char **error, int *line) {
     struct slice at;
@@ -112,11 +108,8 @@ static void a_rewrite_replaces_the_base_and_retires_what_it_covers(void **state)
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_manifest_survives_reading_and_writing),
-        cmocka_unit_test(comments_and_unknown_keys_are_ignored_and_names_may_be_quoted),
-        cmocka_unit_test(malformed_manifests_are_refused_with_the_line),
-        cmocka_unit_test(a_rewrite_replaces_the_base_and_retires_what_it_covers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(a_manifest_survives_reading_and_writing),
+                     cmocka_unit_test(comments_and_unknown_keys_are_ignored_and_names_may_be_quoted),
+                     cmocka_unit_test(malformed_manifests_are_refused_with_the_line),
+                     cmocka_unit_test(a_rewrite_replaces_the_base_and_retires_what_it_covers));
 }

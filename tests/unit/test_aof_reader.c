@@ -1,14 +1,11 @@
 /* Append-only files: the reader finds commands, annotations and transactions inside its window and across its ends; it
  * accepts a truncated file up to a record and reports corruption with its position. */
+#include "unit.h"
 #include "formats/aof_reader.h"
 #include "lib/system/memory.h"
 #include "lib/text/output.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <cmocka.h>
 
 static enum aof_record read_to_end(struct aof_reader *reader, struct memory_output *seen) {
     enum aof_record record;
@@ -199,12 +196,9 @@ static void a_disk_that_fails_is_no_end_of_a_file(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_are_read_whatever_their_size),
-        cmocka_unit_test(a_truncated_file_is_valid_up_to_a_record),
-        cmocka_unit_test(corruption_is_reported_with_its_position),
-        cmocka_unit_test(lengths_that_nothing_follows_cost_no_memory),
-        cmocka_unit_test(a_disk_that_fails_is_no_end_of_a_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(commands_are_read_whatever_their_size),
+                     cmocka_unit_test(a_truncated_file_is_valid_up_to_a_record),
+                     cmocka_unit_test(corruption_is_reported_with_its_position),
+                     cmocka_unit_test(lengths_that_nothing_follows_cost_no_memory),
+                     cmocka_unit_test(a_disk_that_fails_is_no_end_of_a_file));
 }

@@ -1,4 +1,5 @@
 /* The small modules of lib/: patterns, hashing, random numbers, clocks, background threads, the log. */
+#include "unit.h"
 #include "lib/hash/siphash.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/background.h"
@@ -16,11 +17,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static void patterns_match_as_in_valkey(void **state) {
     static const struct {
@@ -80,9 +78,9 @@ static void many_stars_take_no_exponential_time(void **state) {
     for (size_t i = 0; i < sizeof(pattern); i += 2) pattern[i] = '*', pattern[i + 1] = 'a';
     memset(text, 'a', sizeof(text));
     pattern[sizeof(pattern) - 1] = 'b';
-    uint64_t start = clock_monotonic_us();
+    clock_t start = clock();
     assert_false(glob_match((struct slice){pattern, sizeof(pattern)}, (struct slice){text, sizeof(text)}, false));
-    assert_true(clock_monotonic_us() - start < 2000000);
+    assert_true(clock() - start < 10 * CLOCKS_PER_SEC); /* CPU time: other work on the machine counts for nothing */
 }
 
 static void a_long_class_matches_what_its_members_match(void **state) {
@@ -115,12 +113,12 @@ static void a_class_of_many_members_is_read_once(void **state) {
         for (int i = 0; i < 20000; i++) pattern[len++] = (char)('b' + i % 20);
         pattern[len++] = ']';
     }
-    uint64_t start = clock_monotonic_us();
+    clock_t start = clock();
     for (int i = 0; i < 100; i++)
         assert_false(glob_match((struct slice){pattern, len}, (struct slice){text, sizeof text}, i & 1));
     text[sizeof text - 1] = text[sizeof text - 2] = 'c';
     assert_true(glob_match((struct slice){pattern, len}, (struct slice){text, sizeof text}, false));
-    assert_true(clock_monotonic_us() - start < 2000000);
+    assert_true(clock() - start < 10 * CLOCKS_PER_SEC); /* CPU time: other work on the machine counts for nothing */
 }
 
 /* Vectors made with the published algorithm (c = 1, d = 3): key 00..0f, data 00 01 02 … of each length. */
@@ -463,28 +461,19 @@ static void iterations_of_one_list_nest_and_may_end_early(void **state) {
 int main(void) {
     setenv("TZ", "XXX-12:45", 1); /* before the first line, which reads the offset */
     tzset();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_match_as_in_valkey),
-        cmocka_unit_test(a_pattern_matches_with_up_to_1000_stars),
+    return RUN_TESTS(
+        cmocka_unit_test(patterns_match_as_in_valkey), cmocka_unit_test(a_pattern_matches_with_up_to_1000_stars),
         cmocka_unit_test(many_stars_take_no_exponential_time),
         cmocka_unit_test(a_long_class_matches_what_its_members_match),
         cmocka_unit_test(a_class_of_many_members_is_read_once),
         cmocka_unit_test(an_iteration_survives_any_removal_in_its_body),
-        cmocka_unit_test(iterations_of_one_list_nest_and_may_end_early),
-        cmocka_unit_test(siphash_is_siphash_1_3),
+        cmocka_unit_test(iterations_of_one_list_nest_and_may_end_early), cmocka_unit_test(siphash_is_siphash_1_3),
         cmocka_unit_test(hashing_without_case_folds_ascii_letters_only),
-        cmocka_unit_test(random_numbers_are_spread_evenly),
-        cmocka_unit_test(threads_draw_different_numbers),
+        cmocka_unit_test(random_numbers_are_spread_evenly), cmocka_unit_test(threads_draw_different_numbers),
         cmocka_unit_test(a_frozen_clock_stops_the_time_of_the_data_only),
-        cmocka_unit_test(jobs_run_at_once_before_the_start),
-        cmocka_unit_test(jobs_of_a_kind_run_in_order_elsewhere),
-        cmocka_unit_test(a_forked_child_can_allocate),
-        cmocka_unit_test(a_forked_child_runs_jobs_itself),
-        cmocka_unit_test(log_lines_look_as_valkeys),
-        cmocka_unit_test(a_limited_line_counts_those_that_were_left_out),
-        cmocka_unit_test(long_lines_are_written_whole),
-        cmocka_unit_test(log_dates_are_local_dates),
-        cmocka_unit_test(a_log_file_that_cannot_be_opened_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(jobs_run_at_once_before_the_start), cmocka_unit_test(jobs_of_a_kind_run_in_order_elsewhere),
+        cmocka_unit_test(a_forked_child_can_allocate), cmocka_unit_test(a_forked_child_runs_jobs_itself),
+        cmocka_unit_test(log_lines_look_as_valkeys), cmocka_unit_test(a_limited_line_counts_those_that_were_left_out),
+        cmocka_unit_test(long_lines_are_written_whole), cmocka_unit_test(log_dates_are_local_dates),
+        cmocka_unit_test(a_log_file_that_cannot_be_opened_is_reported));
 }

@@ -1,12 +1,9 @@
 /* Bit arrays: lib/structures/bits.c against bit-by-bit loops. */
+#include "unit.h"
 #include "lib/structures/bits.h"
 #include "lib/system/memory.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum { ROUNDS = 2000, LONGEST = 1500 };
 static bool naive_bit(const unsigned char *bytes, uint64_t at) {
@@ -90,11 +87,8 @@ static void bits_behind_the_end_read_as_zeros(void **state) {
 
 int main(void) {
     srand(42);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counting_and_finding_agree_with_a_loop),
-        cmocka_unit_test(combining_agrees_with_a_loop),
-        cmocka_unit_test(numbers_of_any_width_and_offset_are_read_and_written),
-        cmocka_unit_test(bits_behind_the_end_read_as_zeros),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(counting_and_finding_agree_with_a_loop),
+                     cmocka_unit_test(combining_agrees_with_a_loop),
+                     cmocka_unit_test(numbers_of_any_width_and_offset_are_read_and_written),
+                     cmocka_unit_test(bits_behind_the_end_read_as_zeros));
 }

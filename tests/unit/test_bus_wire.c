@@ -1,11 +1,9 @@
 /* The messages of the cluster bus: encoding, decoding, and rejection of invalid messages. */
+#include "unit.h"
 #include "cluster/protocol/bus_wire.h"
 #include "lib/system/memory.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static struct node_id id_of(char c) {
     struct node_id id;
@@ -679,27 +677,19 @@ static void the_next_slot_is_found_like_bit_by_bit(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_are_lowercase_letters_and_digits),
-        cmocka_unit_test(types_have_names),
+    return RUN_TESTS(
+        cmocka_unit_test(ids_are_lowercase_letters_and_digits), cmocka_unit_test(types_have_names),
         cmocka_unit_test(the_header_has_its_fields_in_their_places),
-        cmocka_unit_test(a_ping_carries_gossip_and_extensions),
-        cmocka_unit_test(a_ping_without_extensions_says_so),
-        cmocka_unit_test(a_brief_ping_repeats_a_header),
-        cmocka_unit_test(other_types_carry_their_bodies),
+        cmocka_unit_test(a_ping_carries_gossip_and_extensions), cmocka_unit_test(a_ping_without_extensions_says_so),
+        cmocka_unit_test(a_brief_ping_repeats_a_header), cmocka_unit_test(other_types_carry_their_bodies),
         cmocka_unit_test(every_length_but_the_right_one_is_invalid),
         cmocka_unit_test(a_prefix_needs_the_signature_and_a_whole_header),
-        cmocka_unit_test(other_versions_and_types_are_told_apart),
-        cmocka_unit_test(lengths_of_texts_cannot_overflow),
+        cmocka_unit_test(other_versions_and_types_are_told_apart), cmocka_unit_test(lengths_of_texts_cannot_overflow),
         cmocka_unit_test(a_gossip_section_with_a_bad_id_is_left_out),
         cmocka_unit_test(unknown_and_short_extensions_are_skipped),
         cmocka_unit_test(extensions_must_have_lengths_that_fit),
-        cmocka_unit_test(forgotten_nodes_are_one_run_of_equal_lengths),
-        cmocka_unit_test(the_log_says_what_is_wrong),
-        cmocka_unit_test(an_address_that_fills_its_field_is_cut),
-        cmocka_unit_test(lengths_are_limited_by_type),
+        cmocka_unit_test(forgotten_nodes_are_one_run_of_equal_lengths), cmocka_unit_test(the_log_says_what_is_wrong),
+        cmocka_unit_test(an_address_that_fills_its_field_is_cut), cmocka_unit_test(lengths_are_limited_by_type),
         cmocka_unit_test(messages_of_valkey_are_encoded_to_the_same_bytes),
-        cmocka_unit_test(the_next_slot_is_found_like_bit_by_bit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(the_next_slot_is_found_like_bit_by_bit));
 }

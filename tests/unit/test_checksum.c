@@ -1,13 +1,10 @@
 /* CRC-64, CRC-32C and LZF: known results, input in pieces, corruption. */
+#include "unit.h"
 #include "lib/hash/crc32c.h"
 #include "lib/hash/crc64.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/lzf.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <lzf.h>
-#include <cmocka.h>
 
 static void crc64_of_a_known_text(void **state) {
     assert_true(crc64(0, "123456789", 9) == UINT64_C(0xe9c6d914c4b8d9ca));
@@ -77,40 +74,6 @@ static void lzf_packs_and_unpacks(void **state) {
         assert_false(lzf_unpack((struct slice){packed, size - 1}, again, len));
     }
 }
-/* Text with repetitions at all distances and some noise. */
-static void make_text(char *text, size_t len) {
-    for (size_t i = 0; i < len;) {
-        size_t piece = 1 + random_below(random_below(8) ? 20 : 400);
-        if (piece > len - i) piece = len - i;
-        size_t back = i ? 1 + random_below(i < 9000 ? i : 9000) : 0;
-        for (size_t k = 0; k < piece; k++, i++)
-            text[i] = back && back <= i && random_below(3) ? text[i - back] : (char)random_below(4);
-    }
-}
-static void lzf_is_what_liblzf_reads_and_writes(void **state) {
-    static char text[20000], packed[24000], again[20000], theirs[20000];
-    for (int round = 0; round < 3000; round++) {
-        size_t len = 1 + random_below(random_below(4) ? 300 : random_below(4) ? 5000 : sizeof text);
-        make_text(text, len);
-        size_t size = lzf_pack((struct slice){text, len}, packed, sizeof packed);
-        assert_int_not_equal(size, 0);
-        assert_int_equal(lzf_decompress(packed, (unsigned)size, again, sizeof again), len);
-        assert_memory_equal(again, text, len);
-        size = lzf_compress(text, (unsigned)len, packed, sizeof packed);
-        assert_true(lzf_unpack((struct slice){packed, size}, again, len));
-        assert_memory_equal(again, text, len);
-        for (int damage = 0; damage < 20; damage++) { /* the same result and the same bytes */
-            packed[random_below(size)] = (char)random_below(256);
-            char *exact = mem_alloc(size);
-            memcpy(exact, packed, size);
-            bool good = lzf_unpack((struct slice){exact, size}, again, len);
-            mem_free(exact);
-            assert_int_equal(good, lzf_decompress(packed, (unsigned)size, theirs, (unsigned)len) == len);
-            if (good) assert_memory_equal(again, theirs, len);
-        }
-    }
-}
-
 static void lzf_says_when_it_is_not_worth_it(void **state) {
     char noise[256], packed[256];
     random_bytes(noise, sizeof noise);
@@ -120,14 +83,7 @@ static void lzf_says_when_it_is_not_worth_it(void **state) {
     assert_false(lzf_unpack(SLICE("\xff\xff\xff"), packed, sizeof packed));
 }
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc64_of_a_known_text),
-        cmocka_unit_test(crc64_of_any_length_at_any_place),
-        cmocka_unit_test(crc32c_of_known_texts),
-        cmocka_unit_test(crc32c_of_any_length_at_any_place),
-        cmocka_unit_test(lzf_packs_and_unpacks),
-        cmocka_unit_test(lzf_is_what_liblzf_reads_and_writes),
-        cmocka_unit_test(lzf_says_when_it_is_not_worth_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(crc64_of_a_known_text), cmocka_unit_test(crc64_of_any_length_at_any_place),
+                     cmocka_unit_test(crc32c_of_known_texts), cmocka_unit_test(crc32c_of_any_length_at_any_place),
+                     cmocka_unit_test(lzf_packs_and_unpacks), cmocka_unit_test(lzf_says_when_it_is_not_worth_it));
 }

@@ -1,12 +1,8 @@
 /* The module of child processes: one child at a time, their end, their reports, their open descriptors, and the work
  * that the server pauses meanwhile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "lib/system/clock.h"
 #include "server/process/child.h"
@@ -39,7 +35,7 @@ static int run_forever(struct child_job *job) {
 static int run_reports(struct child_job *job) {
     child_report(3);
     child_report_end();
-    return child_is_self() && job->keys_total == 7 ? 0 : 1;
+    return server.is_child && job->keys_total == 7 ? 0 : 1;
 }
 static int kept_fd, other_fd;
 static int run_looks_at_descriptors(struct child_job *job) {
@@ -79,12 +75,12 @@ static void the_exit_status_reaches_done(void **state) {
         uint64_t forks = child_stats.total_forks;
         pid_t pid = child_start(&job);
         assert_true(pid > 0);
-        assert_int_equal(child_pid(), pid);
+        assert_int_equal(child_active_pid(), pid);
         assert_int_equal(child_kind(), CHILD_RDB);
         wait_done();
         assert_int_equal(done_status, statuses[i]);
         assert_int_equal(done_signal, 0);
-        assert_int_equal(child_pid(), 0);
+        assert_int_equal(child_active_pid(), 0);
         assert_int_equal(child_stats.total_forks, forks + 1);
     }
 }
@@ -155,7 +151,7 @@ static void keys_and_copied_memory_are_reported(void **state) {
     assert_int_equal(done_status, 0);
     assert_true(child_last_cow() > 0);
     assert_int_equal(child_progress().keys_total, 0);
-    assert_false(child_is_self());
+    assert_false(server.is_child);
 }
 
 static void a_child_keeps_only_its_jobs_descriptors(void **state) {
@@ -233,7 +229,7 @@ static void children_of_slots_run_side_by_side_and_no_other(void **state) {
         assert_true(child_start_slots(&processes[i], &jobs[i]) > 0);
     }
     assert_int_equal(child_kind(), CHILD_SLOTS);
-    assert_int_equal(child_pid(), 0);
+    assert_int_equal(child_active_pid(), 0);
     assert_int_equal(child_start(&snapshot), -EBUSY);
     child_kill_process(&processes[1]);
     uint64_t end = clock_monotonic_us() + PATIENCE_US;
@@ -256,7 +252,7 @@ static void session_status(struct child_job *job, int status, int signal) {
 }
 static int run_looks_for_other_children(struct child_job *job) {
     child_kill(); /* the server's child is not this process's */
-    return child_active() || child_sessions() || !child_is_self();
+    return child_active() || child_sessions() || !server.is_child;
 }
 static void a_session_does_not_know_the_servers_children(void **state) {
     struct child_job snapshot = job_of(run_forever);
@@ -275,17 +271,13 @@ static void a_session_does_not_know_the_servers_children(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_exit_status_reaches_done),
-        cmocka_unit_test(one_child_runs_at_a_time),
-        cmocka_unit_test(a_killed_child_reports_the_signal),
-        cmocka_unit_test(children_ignore_interrupts_and_sigterm),
+    return RUN_TESTS_WITH(
+        setup, teardown, cmocka_unit_test(the_exit_status_reaches_done), cmocka_unit_test(one_child_runs_at_a_time),
+        cmocka_unit_test(a_killed_child_reports_the_signal), cmocka_unit_test(children_ignore_interrupts_and_sigterm),
         cmocka_unit_test(keys_and_copied_memory_are_reported),
         cmocka_unit_test(a_child_keeps_only_its_jobs_descriptors),
         cmocka_unit_test(access_times_stay_while_memory_is_shared),
         cmocka_unit_test(sessions_run_beside_a_child_and_beside_each_other),
         cmocka_unit_test(children_of_slots_run_side_by_side_and_no_other),
-        cmocka_unit_test(a_session_does_not_know_the_servers_children),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+        cmocka_unit_test(a_session_does_not_know_the_servers_children));
 }

@@ -1,14 +1,11 @@
 /* The decisions of valkey-cli --cluster: lines of CLUSTER NODES, and the plans of create, reshard, rebalance and fix.
  */
+#include "unit.h"
 #include "tools/cli_cluster_plan.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #define ID_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1"
 #define ID_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb2"
@@ -42,7 +39,7 @@ static void a_set_of_slots_is_written_as_ranges(void **state) {
 /* --- CLUSTER NODES --- */
 
 static void a_line_of_cluster_nodes_is_parsed(void **state) {
-    struct node_line n;
+    struct cli_node_line n;
     assert_true(node_line_parse(SLICE(ID_A " 127.0.0.1:7000@17000,host-1,shard-id=x myself,master - 0 0 12 connected "
                                            "0-5 7 9-10 [8->-" ID_B "] [16383-<-" ID_B "]"),
                                 &n));
@@ -64,7 +61,7 @@ static void a_line_of_cluster_nodes_is_parsed(void **state) {
 }
 
 static void lines_of_replicas_old_servers_and_lost_nodes_are_parsed(void **state) {
-    struct node_line n;
+    struct cli_node_line n;
     assert_true(node_line_parse(SLICE(ID_A " ::1:7000@17000 slave,fail " ID_B " 1 2 3 disconnected\r"), &n));
     assert_string_equal(n.host, "::1");
     assert_string_equal(n.primary, ID_B);
@@ -104,7 +101,7 @@ static void damaged_lines_of_cluster_nodes_are_refused(void **state) {
         ID_A " 127.0.0.1:7000@17000 master - 0 0 1 connected [1->-short]",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct node_line n;
+        struct cli_node_line n;
         size_t len = strlen(bad[i]);
         char *exact = mem_alloc(len + 1); /* without a NUL after it, so that a sanitizer sees reads beyond it */
         memcpy(exact, bad[i], len);
@@ -124,7 +121,7 @@ static void mutated_lines_of_cluster_nodes_stay_within_bounds(void **state) {
         memcpy(text, good, sizeof good);
         for (uint64_t changes = random_below(3) + 1; changes; changes--)
             text[random_below(sizeof good - 1)] = (char)random_below(256);
-        struct node_line n;
+        struct cli_node_line n;
         if (!node_line_parse((struct slice){text, sizeof good - 1 - random_below(20)}, &n)) continue;
         parsed++;
         assert_int_equal(n.slots_count, slot_bitmap_count(&n.slots));
@@ -431,27 +428,23 @@ static void no_plan_leaves_keys_behind(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_set_of_slots_is_written_as_ranges),
-        cmocka_unit_test(a_line_of_cluster_nodes_is_parsed),
-        cmocka_unit_test(lines_of_replicas_old_servers_and_lost_nodes_are_parsed),
-        cmocka_unit_test(damaged_lines_of_cluster_nodes_are_refused),
-        cmocka_unit_test(mutated_lines_of_cluster_nodes_stay_within_bounds),
-        cmocka_unit_test(addresses_are_split_at_the_last_colon),
-        cmocka_unit_test(slots_are_divided_evenly_and_completely),
-        cmocka_unit_test(three_primaries_get_the_known_ranges),
-        cmocka_unit_test(replicas_are_dealt_to_primaries_on_other_hosts),
-        cmocka_unit_test(anti_affinity_is_scored_and_improved),
-        cmocka_unit_test(improving_never_raises_the_score_or_loses_a_replica),
-        cmocka_unit_test(slots_are_taken_in_proportion_the_lowest_first),
-        cmocka_unit_test(as_many_slots_as_wanted_move_where_there_are_so_many),
-        cmocka_unit_test(a_new_node_gets_its_share_from_all),
-        cmocka_unit_test(weights_decide_the_shares),
-        cmocka_unit_test(nodes_within_the_threshold_stay_as_they_are),
-        cmocka_unit_test(rebalancing_ends_at_the_shares_and_loses_no_slot),
-        cmocka_unit_test(open_slots_are_closed_case_by_case),
-        cmocka_unit_test(keys_on_nodes_that_do_not_own_the_slot_are_found),
-        cmocka_unit_test(no_plan_leaves_keys_behind),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(a_set_of_slots_is_written_as_ranges),
+                     cmocka_unit_test(a_line_of_cluster_nodes_is_parsed),
+                     cmocka_unit_test(lines_of_replicas_old_servers_and_lost_nodes_are_parsed),
+                     cmocka_unit_test(damaged_lines_of_cluster_nodes_are_refused),
+                     cmocka_unit_test(mutated_lines_of_cluster_nodes_stay_within_bounds),
+                     cmocka_unit_test(addresses_are_split_at_the_last_colon),
+                     cmocka_unit_test(slots_are_divided_evenly_and_completely),
+                     cmocka_unit_test(three_primaries_get_the_known_ranges),
+                     cmocka_unit_test(replicas_are_dealt_to_primaries_on_other_hosts),
+                     cmocka_unit_test(anti_affinity_is_scored_and_improved),
+                     cmocka_unit_test(improving_never_raises_the_score_or_loses_a_replica),
+                     cmocka_unit_test(slots_are_taken_in_proportion_the_lowest_first),
+                     cmocka_unit_test(as_many_slots_as_wanted_move_where_there_are_so_many),
+                     cmocka_unit_test(a_new_node_gets_its_share_from_all), cmocka_unit_test(weights_decide_the_shares),
+                     cmocka_unit_test(nodes_within_the_threshold_stay_as_they_are),
+                     cmocka_unit_test(rebalancing_ends_at_the_shares_and_loses_no_slot),
+                     cmocka_unit_test(open_slots_are_closed_case_by_case),
+                     cmocka_unit_test(keys_on_nodes_that_do_not_own_the_slot_are_found),
+                     cmocka_unit_test(no_plan_leaves_keys_behind));
 }

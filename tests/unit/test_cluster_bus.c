@@ -1,4 +1,5 @@
 /* The links of the cluster bus: two buses in one loop, and peers that send anything; over TCP and over TLS. */
+#include "unit.h"
 #include "cluster/bus.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -7,11 +8,8 @@
 #include "net/tls.h"
 #endif
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static struct event_loop *loop;
 static const struct transport *transport = &transport_tcp;

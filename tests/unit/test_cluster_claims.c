@@ -223,7 +223,7 @@ static void a_claim_in_the_stream_is_of_its_slots_only(void **state) {
 }
 
 static void bound_facts(void *context, struct cluster_facts *facts) {
-    effect_facts(context, facts);
+    sim_effect_facts(context, facts);
     facts->bound = true;
 }
 
@@ -537,29 +537,25 @@ static void a_claim_of_the_file_is_not_spread(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_primary_deletes_keys_of_slots_that_others_serve),
-        cmocka_unit_test(a_new_primary_keeps_keys_that_nobody_else_may_have),
-        cmocka_unit_test(a_new_primary_keeps_keys_of_slots_that_are_granted),
-        cmocka_unit_test(a_slot_moves_by_hand),
-        cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
-        cmocka_unit_test(an_epoch_stays_while_a_claim_is_awaited),
-        cmocka_unit_test(a_primary_takes_no_epoch_from_the_stream),
-        cmocka_unit_test(a_claim_in_the_stream_makes_a_replica_a_primary),
-        cmocka_unit_test(a_claim_in_the_stream_is_of_its_slots_only),
-        cmocka_unit_test(an_older_claim_in_the_stream_is_not_spread),
-        cmocka_unit_test(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims),
-        cmocka_unit_test(a_primary_does_not_follow_a_replica_that_was_reset),
-        cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
-        cmocka_unit_test(a_primary_without_slots_follows_the_replica_that_replaces_it),
-        cmocka_unit_test(slots_are_added_and_deleted_all_or_none),
-        cmocka_unit_test(claims_with_an_old_epoch_are_answered),
-        cmocka_unit_test(an_older_claim_that_comes_last_holds_until_the_next),
-        cmocka_unit_test(an_offset_of_before_a_claim_says_nothing_of_its_slots),
-        cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
-        cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
-        cmocka_unit_test(a_successor_has_only_the_slots_that_it_claims),
-        cmocka_unit_test(a_claim_of_the_file_is_not_spread),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(a_new_primary_deletes_keys_of_slots_that_others_serve),
+                     cmocka_unit_test(a_new_primary_keeps_keys_that_nobody_else_may_have),
+                     cmocka_unit_test(a_new_primary_keeps_keys_of_slots_that_are_granted),
+                     cmocka_unit_test(a_slot_moves_by_hand), cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
+                     cmocka_unit_test(an_epoch_stays_while_a_claim_is_awaited),
+                     cmocka_unit_test(a_primary_takes_no_epoch_from_the_stream),
+                     cmocka_unit_test(a_claim_in_the_stream_makes_a_replica_a_primary),
+                     cmocka_unit_test(a_claim_in_the_stream_is_of_its_slots_only),
+                     cmocka_unit_test(an_older_claim_in_the_stream_is_not_spread),
+                     cmocka_unit_test(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims),
+                     cmocka_unit_test(a_primary_does_not_follow_a_replica_that_was_reset),
+                     cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
+                     cmocka_unit_test(a_primary_without_slots_follows_the_replica_that_replaces_it),
+                     cmocka_unit_test(slots_are_added_and_deleted_all_or_none),
+                     cmocka_unit_test(claims_with_an_old_epoch_are_answered),
+                     cmocka_unit_test(an_older_claim_that_comes_last_holds_until_the_next),
+                     cmocka_unit_test(an_offset_of_before_a_claim_says_nothing_of_its_slots),
+                     cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
+                     cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
+                     cmocka_unit_test(a_successor_has_only_the_slots_that_it_claims),
+                     cmocka_unit_test(a_claim_of_the_file_is_not_spread));
 }

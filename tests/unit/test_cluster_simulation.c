@@ -1,10 +1,7 @@
 /* Clusters of state machines in virtual time: joining, failover, and a few seeds of random faults; tests/simulation
  * runs any number of them. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "unit.h"
 #include <stdbool.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "../simulation/cluster_faults.h"
 
 static void nodes_join_through_one(void **state) {
@@ -139,15 +136,10 @@ static void a_hundred_nodes_agree_after_faults(void **state) {
 
 int main(void) {
     log_level = LOG_LEVEL_NOTICE;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_join_through_one),
-        cmocka_unit_test(a_replica_takes_over),
-        cmocka_unit_test(several_shards_fail_over_one_after_another),
-        cmocka_unit_test(short_pauses_cause_no_failover),
+    return RUN_TESTS(
+        cmocka_unit_test(nodes_join_through_one), cmocka_unit_test(a_replica_takes_over),
+        cmocka_unit_test(several_shards_fail_over_one_after_another), cmocka_unit_test(short_pauses_cause_no_failover),
         cmocka_unit_test(a_dead_process_is_replaced_within_a_second),
-        cmocka_unit_test(seeds_of_faults_end_in_agreement),
-        cmocka_unit_test(seeds_that_failed_once_end_in_agreement),
-        cmocka_unit_test(a_hundred_nodes_agree_after_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(seeds_of_faults_end_in_agreement), cmocka_unit_test(seeds_that_failed_once_end_in_agreement),
+        cmocka_unit_test(a_hundred_nodes_agree_after_faults));
 }

@@ -1,11 +1,7 @@
 /* A few seeds of tests/simulation/cluster_sync.c, among them some that have found defects. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit.h"
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static int simulate(int argc, char **argv);
 #define main simulate
@@ -53,12 +49,10 @@ static void slots_find_an_owner_after_migrations_and_changes_of_the_members(void
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(acknowledged_writes_survive_elections_of_shards),
-        cmocka_unit_test(acknowledged_writes_survive_slot_migrations),
-        cmocka_unit_test(acknowledged_writes_survive_changes_of_the_members),
-        cmocka_unit_test(shards_without_synchronous_replication_converge_beside_those_with_it),
-        cmocka_unit_test(the_simulation_finds_writes_that_a_migration_loses),
-        cmocka_unit_test(slots_find_an_owner_after_migrations_and_changes_of_the_members)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(acknowledged_writes_survive_elections_of_shards),
+                     cmocka_unit_test(acknowledged_writes_survive_slot_migrations),
+                     cmocka_unit_test(acknowledged_writes_survive_changes_of_the_members),
+                     cmocka_unit_test(shards_without_synchronous_replication_converge_beside_those_with_it),
+                     cmocka_unit_test(the_simulation_finds_writes_that_a_migration_loses),
+                     cmocka_unit_test(slots_find_an_owner_after_migrations_and_changes_of_the_members));
 }

@@ -1,11 +1,8 @@
 /* The addresses that clients are told, and the kept replies of CLUSTER NODES, SLOTS and SHARDS: they must be what a new
  * reply would be, whatever happens in the cluster. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "unit.h"
 #include <stdbool.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include "cluster/options.h"
+#include "cluster/settings.h"
 #include "cluster/this_node.h"
 #include "cluster/views.h"
 #include "../simulation/cluster_simulator.h"
@@ -249,18 +246,18 @@ static void endpoints_depend_on_kind_family_and_options(void **state) {
     node.rdma_port = 6381;
     assert_int_equal(endpoint_port(&node, tls), 6380);
     assert_int_equal(endpoint_port(&node, rdma), 6381);
-    node.client_port = 1;
-    node.client_tls_port = 2;
+    node.announced.client_port = 1;
+    node.announced.client_tls_port = 2;
     node.client_rdma_port = 3;
     assert_int_equal(endpoint_port(&node, tcp), 1);
     assert_int_equal(endpoint_port(&node, tls), 2);
     assert_int_equal(endpoint_port(&node, rdma), 3);
     assert_int_equal(endpoint_named_rdma_port(&node, tcp_capable), 3);
     assert_int_equal(endpoint_named_rdma_port(&node, tcp), 0);
-    node.client_ipv6 = "fe80::1";
+    node.announced.client_ipv6 = "fe80::1";
     assert_string_equal(endpoint_ip(&node, tcp), "10.0.0.1");
     assert_string_equal(endpoint_ip(&node, tcp6), "fe80::1");
-    node.client_ipv4 = "192.0.2.1";
+    node.announced.client_ipv4 = "192.0.2.1";
     assert_string_equal(endpoint_ip(&node, tcp), "192.0.2.1");
 
     struct cluster cluster = {0};
@@ -270,7 +267,7 @@ static void endpoints_depend_on_kind_family_and_options(void **state) {
     assert_string_equal(redirection(&node, 16383, true, client), "ASK 16383 192.0.2.1:1");
     cluster_options.preferred_endpoint = ENDPOINT_HOSTNAME;
     assert_string_equal(endpoint_host(&node, tcp), "?");
-    node.hostname = "host.example";
+    node.announced.hostname = "host.example";
     cluster.view_version++;
     assert_string_equal(redirection(&node, 0, false, client), "MOVED 0 host.example:1");
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
@@ -290,12 +287,8 @@ static void endpoints_depend_on_kind_family_and_options(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replies_follow_what_happens),
-        cmocka_unit_test(each_change_is_seen_by_itself),
-        cmocka_unit_test(a_number_that_grows_moves_the_rest),
-        cmocka_unit_test(replicas_without_data_are_not_offered),
-        cmocka_unit_test(endpoints_depend_on_kind_family_and_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(replies_follow_what_happens), cmocka_unit_test(each_change_is_seen_by_itself),
+                     cmocka_unit_test(a_number_that_grows_moves_the_rest),
+                     cmocka_unit_test(replicas_without_data_are_not_offered),
+                     cmocka_unit_test(endpoints_depend_on_kind_family_and_options));
 }

@@ -1,13 +1,11 @@
 /* The notation of command arguments. */
+#include "unit.h"
 #include "lib/hash/sha1.h"
 #include "lib/hash/sha256.h"
 #include "lib/system/memory.h"
 #include "lib/text/output.h"
 #include "server/command/command_syntax.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <cmocka.h>
 
 /* A tree as text: name/type with further properties, children in ( ). */
 static void show(const struct command_argument *argument, struct output *out) {
@@ -143,14 +141,8 @@ static void test_sha256(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_arguments),
-        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_choices_and_blocks),
-        cmocka_unit_test(test_repetition),
-        cmocka_unit_test(test_mistakes_are_found),
-        cmocka_unit_test(test_sha1),
-        cmocka_unit_test(test_sha256),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(test_plain_arguments), cmocka_unit_test(test_tokens),
+                     cmocka_unit_test(test_choices_and_blocks), cmocka_unit_test(test_repetition),
+                     cmocka_unit_test(test_mistakes_are_found), cmocka_unit_test(test_sha1),
+                     cmocka_unit_test(test_sha256));
 }

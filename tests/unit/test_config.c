@@ -1,14 +1,12 @@
 /* Options: conversion between texts and values, the syntax of files, and the changes of CONFIG REWRITE to a file. */
+#include "unit.h"
 #include "lib/system/memory.h"
 #include "server/config/config.h"
 #include "server/config/config_engine.h"
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static bool flag;
 static int number, octal, mode, several;
@@ -371,27 +369,16 @@ static void test_options_can_be_removed_and_registered_again(void **state) {
 
 int main(void) {
 #define TEST(test) cmocka_unit_test_setup(test, put_defaults)
-    const struct CMUnitTest tests[] = {
-        TEST(test_defaults_are_set_when_registered),
-        TEST(test_names_and_aliases_ignore_case),
-        TEST(test_booleans),
-        TEST(test_integers_and_their_limits),
-        TEST(test_sizes_and_percentages),
-        TEST(test_octal_numbers),
-        TEST(test_one_of_and_several_of),
-        TEST(test_words),
-        TEST(test_a_file_is_read_line_by_line),
-        TEST(test_a_wrong_line_is_named),
-        TEST(test_includes_are_read_in_their_place),
-        TEST(test_a_file_that_includes_itself_ends),
-        TEST(test_the_command_line_becomes_lines),
-        TEST(test_rewrite_keeps_what_is_no_option),
-        TEST(test_rewrite_collapses_blank_lines_and_those_of_removed_options),
-        TEST(test_rewrite_changes_lines_in_place_and_appends),
-        TEST(test_rewrite_drops_repeated_lines_and_keeps_defaults_that_were_there),
-        TEST(test_rewriting_twice_changes_nothing_more),
-        TEST(test_what_is_rewritten_can_be_read),
-        TEST(test_options_can_be_removed_and_registered_again),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return RUN_TESTS_WITH(setup, NULL, TEST(test_defaults_are_set_when_registered),
+                          TEST(test_names_and_aliases_ignore_case), TEST(test_booleans),
+                          TEST(test_integers_and_their_limits), TEST(test_sizes_and_percentages),
+                          TEST(test_octal_numbers), TEST(test_one_of_and_several_of), TEST(test_words),
+                          TEST(test_a_file_is_read_line_by_line), TEST(test_a_wrong_line_is_named),
+                          TEST(test_includes_are_read_in_their_place), TEST(test_a_file_that_includes_itself_ends),
+                          TEST(test_the_command_line_becomes_lines), TEST(test_rewrite_keeps_what_is_no_option),
+                          TEST(test_rewrite_collapses_blank_lines_and_those_of_removed_options),
+                          TEST(test_rewrite_changes_lines_in_place_and_appends),
+                          TEST(test_rewrite_drops_repeated_lines_and_keeps_defaults_that_were_there),
+                          TEST(test_rewriting_twice_changes_nothing_more), TEST(test_what_is_rewritten_can_be_read),
+                          TEST(test_options_can_be_removed_and_registered_again));
 }

@@ -1,9 +1,6 @@
 /* The owners of slots in a copy of the primary: what a replica remembers of primaries that it does not know. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "unit.h"
 #include <stdbool.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include "cluster/copied_owners.h"
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"
@@ -115,12 +112,9 @@ static void the_memory_for_strangers_is_bounded(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_of_a_stranger_wait_for_a_later_claim),
-        cmocka_unit_test(a_primary_that_is_known_is_believed),
-        cmocka_unit_test(a_copy_that_names_a_slot_twice_is_read_up_to_there),
-        cmocka_unit_test(a_damaged_list_is_read_up_to_there),
-        cmocka_unit_test(the_memory_for_strangers_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(slots_of_a_stranger_wait_for_a_later_claim),
+                     cmocka_unit_test(a_primary_that_is_known_is_believed),
+                     cmocka_unit_test(a_copy_that_names_a_slot_twice_is_read_up_to_there),
+                     cmocka_unit_test(a_damaged_list_is_read_up_to_there),
+                     cmocka_unit_test(the_memory_for_strangers_is_bounded));
 }

@@ -1,11 +1,7 @@
 /* The command registry, and the work of dispatch around a call: rejection, statistics, propagation, filters. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
@@ -652,34 +648,19 @@ static void closing_and_reset_tell_every_feature(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        TEST(names_are_found_in_any_case),
-        TEST(names_that_look_alike_are_not_taken_for_each_other),
-        TEST(keys_are_found),
-        TEST(refusals_have_valkeys_texts),
-        TEST(an_unknown_command_is_shown_in_part),
-        TEST(an_unauthenticated_client_may_run_few_commands),
-        TEST(a_filter_rejects_commands),
-        TEST(filters_run_in_order),
-        TEST(calls_and_failures_are_counted),
-        TEST(errors_are_counted_by_their_code),
-        TEST(a_write_is_propagated_once),
-        TEST(a_user_decides_which_password_it_accepts),
-        TEST(users_are_found_by_name_in_order),
-        TEST(a_client_acts_as_the_user_it_logged_in_as),
-        TEST(commands_can_be_removed_and_registered_again),
-        TEST(a_command_can_remove_itself_while_it_runs),
-        TEST(large_arguments_are_propagated_by_reference),
-        TEST(the_propagation_offset_counts_commands),
-        TEST(the_origin_of_a_command_is_reported),
-        TEST(a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs),
-        TEST(nothing_is_recorded_without_a_listener),
-        TEST(a_client_may_be_freed_by_its_own_command),
-        TEST(secrets_are_marked),
-        TEST(a_renamed_command_has_its_new_name_only),
-        TEST(features_keep_their_state_in_slots_of_their_own),
-        TEST(closing_and_reset_tell_every_feature),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(TEST(names_are_found_in_any_case), TEST(names_that_look_alike_are_not_taken_for_each_other),
+                     TEST(keys_are_found), TEST(refusals_have_valkeys_texts), TEST(an_unknown_command_is_shown_in_part),
+                     TEST(an_unauthenticated_client_may_run_few_commands), TEST(a_filter_rejects_commands),
+                     TEST(filters_run_in_order), TEST(calls_and_failures_are_counted),
+                     TEST(errors_are_counted_by_their_code), TEST(a_write_is_propagated_once),
+                     TEST(a_user_decides_which_password_it_accepts), TEST(users_are_found_by_name_in_order),
+                     TEST(a_client_acts_as_the_user_it_logged_in_as),
+                     TEST(commands_can_be_removed_and_registered_again),
+                     TEST(a_command_can_remove_itself_while_it_runs), TEST(large_arguments_are_propagated_by_reference),
+                     TEST(the_propagation_offset_counts_commands), TEST(the_origin_of_a_command_is_reported),
+                     TEST(a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs),
+                     TEST(nothing_is_recorded_without_a_listener), TEST(a_client_may_be_freed_by_its_own_command),
+                     TEST(secrets_are_marked), TEST(a_renamed_command_has_its_new_name_only),
+                     TEST(features_keep_their_state_in_slots_of_their_own), TEST(closing_and_reset_tell_every_feature));
 }

@@ -1,4 +1,5 @@
 /* The event loop: order of timers, removal inside handlers, deferred work, polled sources, wake-ups. */
+#include "unit.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
@@ -6,14 +7,10 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static struct event_loop *loop;
 
@@ -550,15 +547,71 @@ static char hook_order[16];
 static void hook_before(void *context) {
     strcat(hook_order, "b");
 }
-static void hook_after(void *context) {
+static void hook_asleep(void *context) {
+    strcat(hook_order, "s");
+}
+static bool hook_awake(void *context) {
     strcat(hook_order, "a");
+    return false;
 }
 static void hooks_run_around_the_wait(void **state) {
-    event_loop_set_hooks(loop, &(struct event_hooks){.before_wait = hook_before, .after_wait = hook_after});
+    event_loop_set_hooks(loop,
+                         &(struct event_hooks){.before_wait = hook_before, .asleep = hook_asleep, .awake = hook_awake});
     hook_order[0] = '\0';
     event_loop_turn(loop, 0);
     event_loop_turn(loop, 0);
-    assert_string_equal(hook_order, "baba");
+    assert_string_equal(hook_order, "bsabsa");
+}
+
+/* A thread uses the loop while its own thread waits: sets a timer, defers work, and removes a descriptor that is
+ * ready. */
+static struct {
+    struct event_timer timer;
+    struct event_deferred deferred;
+    struct event_io io;
+    int pipe[2], fired, ran, read;
+    bool started;
+    pthread_t thread;
+} shared;
+static uint64_t shared_fire(struct event_timer *timer) {
+    shared.fired++;
+    return 0;
+}
+static void shared_run(struct event_deferred *deferred) {
+    shared.ran++;
+}
+static void shared_ready(struct event_io *io, int mask) {
+    shared.read++;
+}
+static void *use_the_loop(void *argument) {
+    event_loop_adopt(loop);
+    event_timer_set(loop, &shared.timer, 1, shared_fire);
+    event_loop_defer(loop, &shared.deferred, shared_run);
+    event_io_remove(loop, &shared.io);
+    event_loop_wake(loop);
+    return NULL;
+}
+static void shared_asleep(void *context) {
+    shared.started = !shared.fired;
+    if (shared.started) pthread_create(&shared.thread, NULL, use_the_loop, NULL);
+}
+static bool shared_awake(void *context) {
+    if (shared.started) pthread_join(shared.thread, NULL);
+    return shared.started;
+}
+static void another_thread_uses_the_loop_during_the_wait(void **state) {
+    memset(&shared, 0, sizeof shared);
+    assert_int_equal(pipe(shared.pipe), 0);
+    assert_int_equal(write(shared.pipe[1], "x", 1), 1);
+    event_io_set(loop, &shared.io, shared.pipe[0], EVENT_READ, shared_ready);
+    event_loop_set_hooks(loop, &(struct event_hooks){.asleep = shared_asleep, .awake = shared_awake});
+    for (int i = 0; i < 10 && !shared.fired; i++) event_loop_turn(loop, 1000000);
+    assert_int_equal(shared.fired, 1);
+    assert_true(shared.ran > 0);
+    assert_int_equal(shared.read, 0);
+    event_loop_set_hooks(loop, NULL);
+    close(shared.pipe[0]);
+    close(shared.pipe[1]);
 }
 
 static uint64_t stop_loop(struct event_timer *timer) {
@@ -708,42 +761,30 @@ static void posts_that_never_run_are_dropped_with_their_loop(void **state) {
 
 int main(void) {
 #define LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        LOOP_TEST(timers_fire_in_order_of_due_time),
-        LOOP_TEST(cancelled_and_reset_timers_keep_the_order),
-        LOOP_TEST(a_timer_repeats_until_it_returns_zero),
-        LOOP_TEST(a_timer_may_free_itself),
+    return RUN_TESTS(
+        LOOP_TEST(timers_fire_in_order_of_due_time), LOOP_TEST(cancelled_and_reset_timers_keep_the_order),
+        LOOP_TEST(a_timer_repeats_until_it_returns_zero), LOOP_TEST(a_timer_may_free_itself),
         LOOP_TEST(a_turn_waits_no_longer_than_the_next_timer),
         LOOP_TEST(a_watch_removed_by_another_handler_is_not_called),
-        LOOP_TEST(a_reused_descriptor_does_not_get_its_predecessors_event),
-        LOOP_TEST(the_mask_of_a_watch_can_change),
+        LOOP_TEST(a_reused_descriptor_does_not_get_its_predecessors_event), LOOP_TEST(the_mask_of_a_watch_can_change),
         LOOP_TEST(deferred_work_runs_once_at_the_end_of_the_turn),
         LOOP_TEST(deferred_work_that_defers_itself_runs_in_the_next_turn),
-        LOOP_TEST(a_nested_iteration_runs_no_deferred_work),
-        LOOP_TEST(a_busy_poller_keeps_the_loop_from_sleeping),
+        LOOP_TEST(a_nested_iteration_runs_no_deferred_work), LOOP_TEST(a_busy_poller_keeps_the_loop_from_sleeping),
         LOOP_TEST(a_poller_spins_for_its_time_and_then_sleeps),
         LOOP_TEST(a_poller_that_found_something_while_arming_prevents_sleep),
-        LOOP_TEST(a_descriptor_is_served_while_a_poller_spins),
-        LOOP_TEST(a_spinning_iteration_polls_repeatedly),
-        LOOP_TEST(a_nonblocking_iteration_polls_once),
-        LOOP_TEST(a_spinning_iteration_yields_the_cpu),
+        LOOP_TEST(a_descriptor_is_served_while_a_poller_spins), LOOP_TEST(a_spinning_iteration_polls_repeatedly),
+        LOOP_TEST(a_nonblocking_iteration_polls_once), LOOP_TEST(a_spinning_iteration_yields_the_cpu),
         LOOP_TEST(after_short_sleeps_the_loop_looks_for_events_before_it_sleeps),
         LOOP_TEST(after_long_yields_the_loop_sleeps_for_a_pause),
-        LOOP_TEST(short_losses_cause_a_pause_when_they_add_up),
-        LOOP_TEST(a_poller_that_spins_for_long_has_no_pauses),
+        LOOP_TEST(short_losses_cause_a_pause_when_they_add_up), LOOP_TEST(a_poller_that_spins_for_long_has_no_pauses),
         LOOP_TEST(pauses_grow_to_two_seconds_while_the_cpu_is_lost),
         LOOP_TEST(a_loop_with_work_stops_spinning_after_involuntary_switches),
-        LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin),
-        LOOP_TEST(a_timer_is_fired_while_a_poller_spins),
+        LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin), LOOP_TEST(a_timer_is_fired_while_a_poller_spins),
         LOOP_TEST(a_followed_clock_goes_on_and_comes_back_from_a_frozen_one),
-        LOOP_TEST(pollers_may_leave_while_they_are_polled),
-        LOOP_TEST(another_thread_can_end_the_wait),
-        LOOP_TEST(hooks_run_around_the_wait),
-        LOOP_TEST(run_returns_after_stop),
-        LOOP_TEST(posts_of_each_thread_keep_their_order_and_wake_the_loop),
+        LOOP_TEST(pollers_may_leave_while_they_are_polled), LOOP_TEST(another_thread_can_end_the_wait),
+        LOOP_TEST(hooks_run_around_the_wait), LOOP_TEST(another_thread_uses_the_loop_during_the_wait),
+        LOOP_TEST(run_returns_after_stop), LOOP_TEST(posts_of_each_thread_keep_their_order_and_wake_the_loop),
         LOOP_TEST(an_outbox_is_published_before_its_loop_waits),
         LOOP_TEST(posts_that_never_run_are_dropped_with_their_loop),
-        LOOP_TEST(an_attachment_is_found_by_its_key_and_freed_with_the_loop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        LOOP_TEST(an_attachment_is_found_by_its_key_and_freed_with_the_loop));
 }

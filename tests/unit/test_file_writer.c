@@ -1,4 +1,5 @@
 /* Files that a thread replaces: order, superseded contents, failing steps, crashes; locks of a file. */
+#include "unit.h"
 #include "lib/system/clock.h"
 #include "lib/system/file_lock.h"
 #include "lib/system/file_writer.h"
@@ -9,9 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -19,7 +18,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char directory[64], path[100], other_path[100];
 static struct file_writer *writer;
@@ -323,16 +321,9 @@ static void a_child_does_not_hold_the_lock(void **state) {
 
 int main(void) {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_file_is_on_disk_when_its_ticket_is_done),
-        TEST(newer_content_replaces_what_has_not_begun),
-        TEST(the_end_of_the_writer_waits_for_what_was_submitted),
-        TEST(the_step_that_fails_is_reported),
-        TEST(a_crash_leaves_old_or_new_content),
-        TEST(the_event_loop_gets_the_tickets),
-        TEST(one_process_at_a_time_has_the_file),
-        TEST(a_lock_of_valkey_is_respected),
-        TEST(a_child_does_not_hold_the_lock),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(TEST(a_file_is_on_disk_when_its_ticket_is_done), TEST(newer_content_replaces_what_has_not_begun),
+                     TEST(the_end_of_the_writer_waits_for_what_was_submitted), TEST(the_step_that_fails_is_reported),
+                     TEST(a_crash_leaves_old_or_new_content), TEST(the_event_loop_gets_the_tickets),
+                     TEST(one_process_at_a_time_has_the_file), TEST(a_lock_of_valkey_is_respected),
+                     TEST(a_child_does_not_hold_the_lock));
 }

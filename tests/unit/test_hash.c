@@ -72,13 +72,8 @@ static void values_grow_and_shrink_in_a_table(void **state) {
     replies("HSTRLEN copy long", ":85\r\n");
 }
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        test(setting_notifies_and_counts),
-        test(deleting_the_last_field_deletes_the_key),
-        test(float_increments_are_propagated_as_their_result),
-        test(reads_notify_only_misses),
-        test(binary_fields_survive_both_encodings),
-        test(values_grow_and_shrink_in_a_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, fixture_end);
+    return RUN_TESTS_WITH(NULL, fixture_end, test(setting_notifies_and_counts),
+                          test(deleting_the_last_field_deletes_the_key),
+                          test(float_increments_are_propagated_as_their_result), test(reads_notify_only_misses),
+                          test(binary_fields_survive_both_encodings), test(values_grow_and_shrink_in_a_table));
 }

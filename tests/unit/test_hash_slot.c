@@ -1,15 +1,12 @@
 /* Hash slots against a bit by bit CRC and known values, slots of patterns against keys that match, and Fenwick trees.
  */
+#include "unit.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/structures/fenwick.h"
 #include "lib/system/random.h"
 #include "lib/text/glob.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static unsigned crc_bit_by_bit(const char *text, size_t len) {
     uint16_t crc = 0;

@@ -1,12 +1,10 @@
 /* The hash table against a simple model, and the guarantees of scan, iterators and resizing. */
+#include "unit.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 /* The model is an array indexed by number; the key of a number is its text, or its bytes. */
 enum { NUMBERS = 20000 };
@@ -520,32 +518,59 @@ static void a_resize_that_was_forbidden_begins_later(void **state) {
     hashtable_free(table);
 }
 
+/* Each entry is in one part, and the parts are the same in a table of any size. */
+static void parts_do_not_depend_on_the_size(void **state) {
+    enum { ENTRIES = 3000 };
+    static size_t parts_of[NUMBERS];
+    static const size_t counts[] = {1, 2, 64, 512, 4096};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        struct hashtable *t = hashtable_new(&items);
+        assert_int_equal(hashtable_buckets(t), 0);
+        hashtable_visit_part(t, counts[c], 0, mark, NULL);
+        bool resized = false;
+        for (uint32_t n = 0; n < NUMBERS; n++) {
+            struct hashtable_position position;
+            hashtable_locate(&items, key_of(n), &position);
+            parts_of[n] = hashtable_part(&position, counts[c]);
+        }
+        for (uint32_t n = 0; n < 2 * ENTRIES; n++) {
+            if (n < ENTRIES)
+                assert_true(hashtable_add(t, item_new(n)));
+            else
+                assert_true(hashtable_delete(t, key_of(n - ENTRIES)));
+            uint32_t first = n < ENTRIES ? 0 : n - ENTRIES + 1, last = n < ENTRIES ? n : ENTRIES - 1;
+            if (n % 97 && !(hashtable_is_rehashing(t) && n % 7 == 0)) continue;
+            resized |= hashtable_is_rehashing(t);
+            memset(seen, 0, sizeof seen);
+            size_t part = (n * 31) % counts[c], visited = 0, expected = 0;
+            hashtable_visit_part(t, counts[c], part, mark, &visited);
+            for (uint32_t i = first; i <= last && i < ENTRIES; i++) {
+                assert_int_equal(seen[i], parts_of[i] == part);
+                expected += seen[i];
+            }
+            assert_int_equal(visited, expected);
+        }
+        assert_true(resized);
+        hashtable_free(t);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_table_has_nothing),
-        cmocka_unit_test(small_tables_keep_the_order_of_insertion),
+    return RUN_TESTS(
+        cmocka_unit_test(empty_table_has_nothing), cmocka_unit_test(small_tables_keep_the_order_of_insertion),
         cmocka_unit_test(a_table_that_may_not_grow_gets_longer_chains),
-        cmocka_unit_test(a_resize_that_was_forbidden_begins_later),
-        cmocka_unit_test(behaves_like_a_map),
-        cmocka_unit_test(all_memory_comes_back),
-        cmocka_unit_test(shrinks_when_nearly_empty),
+        cmocka_unit_test(a_resize_that_was_forbidden_begins_later), cmocka_unit_test(behaves_like_a_map),
+        cmocka_unit_test(all_memory_comes_back), cmocka_unit_test(shrinks_when_nearly_empty),
         cmocka_unit_test(table_takes_at_most_19_bytes_an_entry_and_17_on_average),
-        cmocka_unit_test(grows_a_few_buckets_at_a_time),
-        cmocka_unit_test(expand_makes_space_at_once),
-        cmocka_unit_test(resizing_is_avoided_until_five_times_full),
-        cmocka_unit_test(resizing_can_be_forbidden),
+        cmocka_unit_test(grows_a_few_buckets_at_a_time), cmocka_unit_test(expand_makes_space_at_once),
+        cmocka_unit_test(resizing_is_avoided_until_five_times_full), cmocka_unit_test(resizing_can_be_forbidden),
         cmocka_unit_test(shrinking_does_not_trap_additions_while_resizing_is_avoided),
-        cmocka_unit_test(scan_sees_all_that_stays),
-        cmocka_unit_test(scan_of_a_still_table_sees_each_once),
-        cmocka_unit_test(iterator_sees_each_once),
-        cmocka_unit_test(iterator_holds_off_resizing),
-        cmocka_unit_test(random_is_uniform),
+        cmocka_unit_test(scan_sees_all_that_stays), cmocka_unit_test(parts_do_not_depend_on_the_size),
+        cmocka_unit_test(scan_of_a_still_table_sees_each_once), cmocka_unit_test(iterator_sees_each_once),
+        cmocka_unit_test(iterator_holds_off_resizing), cmocka_unit_test(random_is_uniform),
         cmocka_unit_test(random_finds_the_last_one_of_a_large_table),
         cmocka_unit_test(sample_returns_different_entries),
         cmocka_unit_test(case_of_names_does_not_matter_where_the_type_says_so),
-        cmocka_unit_test(entries_without_free_function_are_left_alone),
-        cmocka_unit_test(any_bytes_are_a_key),
-        cmocka_unit_test(description_fits_its_buffer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(entries_without_free_function_are_left_alone), cmocka_unit_test(any_bytes_are_a_key),
+        cmocka_unit_test(description_fits_its_buffer));
 }

@@ -1,11 +1,8 @@
 /* The heap against an unsorted list of its items. */
+#include "unit.h"
 #include "lib/structures/heap.h"
 #include "lib/system/random.h"
-#include <setjmp.h>
 #include <stdbool.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 enum { MOST = 300 };
 struct item {
@@ -83,7 +80,5 @@ static void items_leave_in_order(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(items_come_change_and_go),
-                                       cmocka_unit_test(items_leave_in_order)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(items_come_change_and_go), cmocka_unit_test(items_leave_in_order));
 }

@@ -1,8 +1,6 @@
 /* The histogram: every value can be read back within its precision. */
+#include "unit.h"
 #include "lib/structures/histogram.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 static void buckets_follow_one_another_without_gaps(void **state) {
     for (unsigned bits = 3; bits <= 10; bits++) {
@@ -58,11 +56,7 @@ static void merging_adds_up(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buckets_follow_one_another_without_gaps),
-        cmocka_unit_test(percentiles_of_a_ramp),
-        cmocka_unit_test(values_above_the_highest_count_as_the_highest),
-        cmocka_unit_test(merging_adds_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(buckets_follow_one_another_without_gaps), cmocka_unit_test(percentiles_of_a_ramp),
+                     cmocka_unit_test(values_above_the_highest_count_as_the_highest),
+                     cmocka_unit_test(merging_adds_up));
 }

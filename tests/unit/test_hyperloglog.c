@@ -1,11 +1,9 @@
 /* HyperLogLogs: setting registers in order with a cursor gives the same bytes as searching from the start; packing,
  * merging and estimating against simple implementations. */
+#include "unit.h"
 #include "lib/structures/hyperloglog.h"
 #include "lib/system/random.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 enum { SPARSE_MAX = 60000 };
 
@@ -87,10 +85,7 @@ static void an_estimate_is_close_for_every_cardinality(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(setting_in_order_does_not_depend_on_the_cursor),
-        cmocka_unit_test(dense_registers_are_six_bits_each),
-        cmocka_unit_test(an_estimate_is_close_for_every_cardinality),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(setting_in_order_does_not_depend_on_the_cursor),
+                     cmocka_unit_test(dense_registers_are_six_bits_each),
+                     cmocka_unit_test(an_estimate_is_close_for_every_cardinality));
 }

@@ -1,11 +1,9 @@
 /* Intsets: the bytes of each width, and random changes against a sorted array. */
+#include "unit.h"
 #include "lib/structures/intset.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
 
 static uint8_t *add(uint8_t *set, int64_t value) {
     bool added;
@@ -121,12 +119,8 @@ static void damaged_bytes_are_refused(void **state) {
     assert_false(intset_validate((const uint8_t *)"\2\0\0\0", 4, true));
 }
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(widths_byte_for_byte),
-        cmocka_unit_test(each_width_ends_where_it_must),
-        cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
-        cmocka_unit_test(seeking_agrees_with_lookup_in_any_order),
-        cmocka_unit_test(damaged_bytes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(widths_byte_for_byte), cmocka_unit_test(each_width_ends_where_it_must),
+                     cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
+                     cmocka_unit_test(seeking_agrees_with_lookup_in_any_order),
+                     cmocka_unit_test(damaged_bytes_are_refused));
 }

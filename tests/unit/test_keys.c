@@ -315,26 +315,11 @@ static void events_reach_only_their_listeners(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        test(deleting_counts_what_was_there),
-        test(existence_touch_and_type),
-        test(touch_ignores_client_no_touch),
-        test(renaming),
-        test(moving),
-        test(copying),
-        test(expiring),
-        test(conditions_of_expire),
-        test(expire_refuses),
-        test(times_in_the_past_delete),
-        test(seconds_are_rounded),
-        test(scan_visits_every_key),
-        test(scan_filters),
-        test(scan_refuses),
-        test(keys_and_randomkey),
-        test(object_does_not_update_the_access_time),
-        test(flushing),
-        test(swapping),
-        test(events_reach_only_their_listeners),
-    };
-    return cmocka_run_group_tests(tests, NULL, fixture_end);
+    return RUN_TESTS_WITH(NULL, fixture_end, test(deleting_counts_what_was_there), test(existence_touch_and_type),
+                          test(touch_ignores_client_no_touch), test(renaming), test(moving), test(copying),
+                          test(expiring), test(conditions_of_expire), test(expire_refuses),
+                          test(times_in_the_past_delete), test(seconds_are_rounded), test(scan_visits_every_key),
+                          test(scan_filters), test(scan_refuses), test(keys_and_randomkey),
+                          test(object_does_not_update_the_access_time), test(flushing), test(swapping),
+                          test(events_reach_only_their_listeners));
 }

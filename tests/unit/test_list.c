@@ -75,8 +75,6 @@ static void packed_nodes_read_as_they_were(void **state) {
     replies("OBJECT ENCODING copy", "$9\r\nquicklist\r\n");
 }
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        test(pushing), test(popping), test(moving), test(trimming_and_removing), test(packed_nodes_read_as_they_were),
-    };
-    return cmocka_run_group_tests(tests, NULL, fixture_end);
+    return RUN_TESTS_WITH(NULL, fixture_end, test(pushing), test(popping), test(moving), test(trimming_and_removing),
+                          test(packed_nodes_read_as_they_were));
 }

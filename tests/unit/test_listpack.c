@@ -1,13 +1,11 @@
 /* Listpacks: the bytes of every encoding, and random changes against an array of texts. */
+#include "unit.h"
 #include "lib/structures/listpack.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static void assert_valid(const uint8_t *lp) {
     size_t bytes = listpack_bytes(lp);
@@ -325,18 +323,12 @@ static void a_listpack_is_limited_to_a_gibibyte(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_listpack_is_seven_bytes),
-        cmocka_unit_test(integers_take_the_smallest_encoding),
-        cmocka_unit_test(only_canonical_integers_are_stored_as_integers),
-        cmocka_unit_test(lengths_at_every_boundary),
-        cmocka_unit_test(a_whole_listpack_byte_for_byte),
-        cmocka_unit_test(random_changes_do_what_an_array_does),
+    return RUN_TESTS(
+        cmocka_unit_test(an_empty_listpack_is_seven_bytes), cmocka_unit_test(integers_take_the_smallest_encoding),
+        cmocka_unit_test(only_canonical_integers_are_stored_as_integers), cmocka_unit_test(lengths_at_every_boundary),
+        cmocka_unit_test(a_whole_listpack_byte_for_byte), cmocka_unit_test(random_changes_do_what_an_array_does),
         cmocka_unit_test(finding_skips_the_given_number_of_elements),
         cmocka_unit_test(more_elements_than_the_header_can_count),
-        cmocka_unit_test(random_choices_are_in_order_and_complete),
-        cmocka_unit_test(damaged_bytes_are_refused),
-        cmocka_unit_test(a_listpack_is_limited_to_a_gibibyte),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(random_choices_are_in_order_and_complete), cmocka_unit_test(damaged_bytes_are_refused),
+        cmocka_unit_test(a_listpack_is_limited_to_a_gibibyte));
 }

@@ -1,12 +1,9 @@
 /* The Lua libraries of scripts, in their sandbox: limits of nesting, lengths and sizes, and results at these limits.
  * The replies are those of Valkey. */
+#include "unit.h"
 #include "script/lua_vm.h"
 #include <lauxlib.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 
 struct snippet {
     const char *code, *result; /* result: as tostring() shows it; "!…": the error */

@@ -1,12 +1,10 @@
 /* Member tables: every lookup against a linear search, and the order of a sorted set. */
+#include "unit.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "store/member_table.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <cmocka.h>
 
 enum { NAMES = 3000, NAME = 24 };
 static char names[NAMES][NAME];
@@ -104,11 +102,7 @@ static void an_index_is_made_once_when_it_pays(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_member_is_found_in_every_representation),
-        cmocka_unit_test(appended_entries_are_found),
-        cmocka_unit_test(order_is_that_of_scores_then_of_bytes),
-        cmocka_unit_test(an_index_is_made_once_when_it_pays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        cmocka_unit_test(each_member_is_found_in_every_representation), cmocka_unit_test(appended_entries_are_found),
+        cmocka_unit_test(order_is_that_of_scores_then_of_bytes), cmocka_unit_test(an_index_is_made_once_when_it_pays));
 }

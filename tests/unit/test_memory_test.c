@@ -1,12 +1,9 @@
 /* --test-memory: intact memory passes; different addresses of the same memory are reported. */
+#include "unit.h"
 #include "server/process/memory_test.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 enum { PAGE_WORDS = 512, PAGES = 4, WORDS = PAGE_WORDS * PAGES };
 

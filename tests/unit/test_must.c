@@ -1,19 +1,15 @@
 /* A condition that does not hold: the report names it with its values, and the process ends by SIGABRT. */
+#include "unit.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/must.h"
 #include "lib/system/thread.h"
 #include "lib/text/blob.h"
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 static int report_fd;
 
@@ -143,12 +139,9 @@ static void references_do_not_go_below_zero(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failing_condition_reports_its_place_and_values),
-        cmocka_unit_test(a_condition_that_fails_in_any_thread_ends_the_process),
-        cmocka_unit_test(true_conditions_are_evaluated_once),
-        cmocka_unit_test(what_is_in_a_list_is_in_it_once),
-        cmocka_unit_test(references_do_not_go_below_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(a_failing_condition_reports_its_place_and_values),
+                     cmocka_unit_test(a_condition_that_fails_in_any_thread_ends_the_process),
+                     cmocka_unit_test(true_conditions_are_evaluated_once),
+                     cmocka_unit_test(what_is_in_a_list_is_in_it_once),
+                     cmocka_unit_test(references_do_not_go_below_zero));
 }

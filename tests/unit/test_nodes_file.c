@@ -1,14 +1,12 @@
 /* nodes.conf: files of Valkey are read and written again byte for byte, files of older versions are read, and corrupt
  * files are rejected with a reason. */
+#include "unit.h"
 #include "cluster/protocol/nodes_file.h"
 #include "lib/system/file.h"
 #include "lib/system/memory.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #define A      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define B      "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -311,19 +309,13 @@ static void the_log_has_the_lines_of_valkey(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_valkey_are_written_again_byte_for_byte),
-        cmocka_unit_test(every_column_is_read),
-        cmocka_unit_test(lines_of_older_versions_are_understood),
-        cmocka_unit_test(the_port_in_front_is_the_one_without_a_name),
-        cmocka_unit_test(unknown_values_are_kept),
-        cmocka_unit_test(flags_have_their_names),
-        cmocka_unit_test(clients_see_the_hostname_and_nothing_more),
-        cmocka_unit_test(flags_and_epochs_are_written_alone),
-        cmocka_unit_test(names_and_values_have_no_character_of_the_format),
-        cmocka_unit_test(an_empty_file_has_no_lines),
-        cmocka_unit_test(the_log_has_the_lines_of_valkey),
-        cmocka_unit_test(damaged_files_are_refused_with_a_reason),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(files_of_valkey_are_written_again_byte_for_byte),
+                     cmocka_unit_test(every_column_is_read), cmocka_unit_test(lines_of_older_versions_are_understood),
+                     cmocka_unit_test(the_port_in_front_is_the_one_without_a_name),
+                     cmocka_unit_test(unknown_values_are_kept), cmocka_unit_test(flags_have_their_names),
+                     cmocka_unit_test(clients_see_the_hostname_and_nothing_more),
+                     cmocka_unit_test(flags_and_epochs_are_written_alone),
+                     cmocka_unit_test(names_and_values_have_no_character_of_the_format),
+                     cmocka_unit_test(an_empty_file_has_no_lines), cmocka_unit_test(the_log_has_the_lines_of_valkey),
+                     cmocka_unit_test(damaged_files_are_refused_with_a_reason));
 }

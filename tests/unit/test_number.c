@@ -1,13 +1,11 @@
 /* Conversion between numbers and text, against texts of Valkey 8.0. */
+#include "unit.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static void integers_must_be_canonical(void **state) {
     static const char *const good[] = {"0", "1", "-1", "9223372036854775807", "-9223372036854775808", "10"};
@@ -290,19 +288,15 @@ static void human_readable_sizes_have_two_decimals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers_must_be_canonical),
-        cmocka_unit_test(unsigned_integers_reach_two_to_the_64),
-        cmocka_unit_test(integers_survive_the_way_there_and_back),
-        cmocka_unit_test(doubles_look_as_in_valkey),
-        cmocka_unit_test(doubles_read_back_to_the_same_bits),
-        cmocka_unit_test(short_decimals_read_as_strtod_reads_them),
-        cmocka_unit_test(doubles_are_accepted_as_strtod_does_but_for_space_nan_and_hexadecimal),
-        cmocka_unit_test(fixed_decimals_are_those_of_printf),
-        cmocka_unit_test(long_doubles_look_as_incrbyfloat_shows_them),
-        cmocka_unit_test(memory_sizes_have_two_kinds_of_units),
-        cmocka_unit_test(sizes_are_written_with_units_that_leave_no_rest),
-        cmocka_unit_test(human_readable_sizes_have_two_decimals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(integers_must_be_canonical),
+                     cmocka_unit_test(unsigned_integers_reach_two_to_the_64),
+                     cmocka_unit_test(integers_survive_the_way_there_and_back),
+                     cmocka_unit_test(doubles_look_as_in_valkey), cmocka_unit_test(doubles_read_back_to_the_same_bits),
+                     cmocka_unit_test(short_decimals_read_as_strtod_reads_them),
+                     cmocka_unit_test(doubles_are_accepted_as_strtod_does_but_for_space_nan_and_hexadecimal),
+                     cmocka_unit_test(fixed_decimals_are_those_of_printf),
+                     cmocka_unit_test(long_doubles_look_as_incrbyfloat_shows_them),
+                     cmocka_unit_test(memory_sizes_have_two_kinds_of_units),
+                     cmocka_unit_test(sizes_are_written_with_units_that_leave_no_rest),
+                     cmocka_unit_test(human_readable_sizes_have_two_decimals));
 }

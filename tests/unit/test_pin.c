@@ -1,14 +1,10 @@
 /* CPU lists as taskset and the kernel write them. */
+#include "unit.h"
 #include "net/pin.h"
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 static bool parses(const char *list, cpu_set_t *cpus) {
     char error[200] = "";
@@ -84,10 +80,7 @@ static void a_thread_can_be_pinned_and_an_empty_list_leaves_it(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_contain_single_cpus_ranges_and_steps),
-        cmocka_unit_test(invalid_lists_are_rejected_with_a_reason),
-        cmocka_unit_test(a_thread_can_be_pinned_and_an_empty_list_leaves_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(lists_contain_single_cpus_ranges_and_steps),
+                     cmocka_unit_test(invalid_lists_are_rejected_with_a_reason),
+                     cmocka_unit_test(a_thread_can_be_pinned_and_an_empty_list_leaves_it));
 }

@@ -1,19 +1,15 @@
 /* The choice of the completion vector on machines of several topologies, whose /proc and /sys are in tests/unit/data
  * (see its README). */
+#include "unit.h"
 #include "lib/system/random.h"
 #include "net/pin.h"
 #include <errno.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char directory[] = "/tmp/pin-vector.XXXXXX";
 static char machine[256], proc[512], sys[512], reason[256];
@@ -196,17 +192,14 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_vector_served_on_the_cpu_is_chosen),
-        cmocka_unit_test(another_port_of_the_card_has_interrupts_of_its_own),
-        cmocka_unit_test(of_several_cpus_each_vector_has_its_turn),
-        cmocka_unit_test(vectors_that_the_device_does_not_offer_are_left_out),
-        cmocka_unit_test(mlx4_counts_from_one_and_an_own_interrupt_beats_one_for_all),
-        cmocka_unit_test(interrupts_of_the_network_interface_and_of_events_are_ignored),
-        cmocka_unit_test(the_interrupt_list_of_the_device_is_used_when_names_do_not_match),
-        cmocka_unit_test(a_server_that_is_not_pinned_prefers_none),
-        cmocka_unit_test(devices_without_interrupts_prefer_none),
-        cmocka_unit_test(hostile_names_and_lines_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return RUN_TESTS_WITH(set_up, tear_down, cmocka_unit_test(the_vector_served_on_the_cpu_is_chosen),
+                          cmocka_unit_test(another_port_of_the_card_has_interrupts_of_its_own),
+                          cmocka_unit_test(of_several_cpus_each_vector_has_its_turn),
+                          cmocka_unit_test(vectors_that_the_device_does_not_offer_are_left_out),
+                          cmocka_unit_test(mlx4_counts_from_one_and_an_own_interrupt_beats_one_for_all),
+                          cmocka_unit_test(interrupts_of_the_network_interface_and_of_events_are_ignored),
+                          cmocka_unit_test(the_interrupt_list_of_the_device_is_used_when_names_do_not_match),
+                          cmocka_unit_test(a_server_that_is_not_pinned_prefers_none),
+                          cmocka_unit_test(devices_without_interrupts_prefer_none),
+                          cmocka_unit_test(hostile_names_and_lines_do_no_harm));
 }

@@ -1,12 +1,10 @@
 /* The radix tree against a sorted array of keys. */
+#include "unit.h"
 #include "lib/structures/radix_tree.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/system/relocate.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 enum { MOST = 300, KEY_MAX = 200 };
 struct model {
@@ -216,10 +214,7 @@ static void an_iterator_goes_on_from_its_key_after_a_change(void **state) {
     radix_tree_free(tree, NULL);
 }
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
-        cmocka_unit_test(a_walk_over_all_paths_moves_each_node_once),
-        cmocka_unit_test(an_iterator_goes_on_from_its_key_after_a_change),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
+                     cmocka_unit_test(a_walk_over_all_paths_moves_each_node_once),
+                     cmocka_unit_test(an_iterator_goes_on_from_its_key_after_a_change));
 }

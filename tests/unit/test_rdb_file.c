@@ -1,5 +1,6 @@
 /* RDB files: a saved data set is loaded unchanged, from memory and from a file; corruption at any position is rejected.
  */
+#include "unit.h"
 #include "formats/rdb.h"
 #include "formats/rdb_file.h"
 #include "lib/hash/hash_slot.h"
@@ -15,12 +16,9 @@
 #include "store/types.h"
 #include "store/zset.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 enum { DATABASES = 4 };
 
@@ -181,8 +179,8 @@ static void assert_same_key(struct db *a, struct db *b, const struct entry *entr
     struct memory_output mine, its;
     memory_output_init(&mine);
     memory_output_init(&its);
-    rdb_write_value(&mine.out, entry, RDB_VERSION);
-    rdb_write_value(&its.out, other, RDB_VERSION);
+    rdb_write_value(&mine.out, entry, 0, RDB_VERSION);
+    rdb_write_value(&its.out, other, 0, RDB_VERSION);
     if (!slice_equal(memory_output_slice(&mine), memory_output_slice(&its)))
         fail_msg("%.*s differs", (int)entry_key(entry).len, entry_key(entry).data);
     memory_output_free(&mine);
@@ -638,8 +636,9 @@ static void a_full_disk_ends_a_save(void **state) {
     keyspace_free(keyspace);
 }
 
+static int calls_left;
 static bool stop(struct source *source) {
-    return --*(int *)source->progress_context > 0;
+    return --calls_left > 0;
 }
 static void loading_can_be_cancelled(void **state) {
     struct keyspace *keyspace = data_set(false), *copy = keyspace_new(DATABASES, NULL);
@@ -648,15 +647,14 @@ static void loading_can_be_cancelled(void **state) {
     struct rdb_load_result result;
     struct rdb_load_params params = {0};
     struct source source;
-    int calls = 5;
+    calls_left = 5;
     save(keyspace, &file, NULL);
     struct slice rest = memory_output_slice(&file);
     source_init(&source, &ops, &rest, rest.len);
     source.progress = stop;
-    source.progress_context = &calls;
     source.progress_interval = 1000;
     assert_int_equal(rdb_load(&source, copy, &params, &result), -ECANCELED);
-    assert_int_equal(calls, 0);
+    assert_int_equal(calls_left, 0);
     source_free(&source);
     memory_output_free(&file);
     keyspace_free(copy);
@@ -664,23 +662,15 @@ static void loading_can_be_cancelled(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_saved_data_set_is_loaded_unchanged),
-        cmocka_unit_test(files_with_slots_are_loaded_by_all),
-        cmocka_unit_test(the_sizes_of_slots_are_those_of_valkey),
-        cmocka_unit_test(wrong_sizes_of_slots_do_no_harm),
-        cmocka_unit_test(files_are_written_and_read_in_pieces),
+    return RUN_TESTS_WITH(
+        setup, NULL, cmocka_unit_test(a_saved_data_set_is_loaded_unchanged),
+        cmocka_unit_test(files_with_slots_are_loaded_by_all), cmocka_unit_test(the_sizes_of_slots_are_those_of_valkey),
+        cmocka_unit_test(wrong_sizes_of_slots_do_no_harm), cmocka_unit_test(files_are_written_and_read_in_pieces),
         cmocka_unit_test(input_of_unknown_size_is_read_as_it_arrives),
         cmocka_unit_test(input_that_shows_its_pieces_is_read_where_it_lies),
         cmocka_unit_test(announced_sizes_are_believed_as_keys_arrive),
-        cmocka_unit_test(a_truncated_file_is_rejected_at_its_end),
-        cmocka_unit_test(every_changed_byte_is_noticed),
-        cmocka_unit_test(duplicates_are_refused_or_replace),
-        cmocka_unit_test(expired_keys_are_dropped_by_a_primary),
-        cmocka_unit_test(header_fields_and_libraries_are_handed_over),
-        cmocka_unit_test(versions_are_checked),
-        cmocka_unit_test(a_full_disk_ends_a_save),
-        cmocka_unit_test(loading_can_be_cancelled),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
+        cmocka_unit_test(a_truncated_file_is_rejected_at_its_end), cmocka_unit_test(every_changed_byte_is_noticed),
+        cmocka_unit_test(duplicates_are_refused_or_replace), cmocka_unit_test(expired_keys_are_dropped_by_a_primary),
+        cmocka_unit_test(header_fields_and_libraries_are_handed_over), cmocka_unit_test(versions_are_checked),
+        cmocka_unit_test(a_full_disk_ends_a_save), cmocka_unit_test(loading_can_be_cancelled));
 }

@@ -120,7 +120,7 @@ static void empty_regions_stay_for_a_while(void **state) {
         assert_int_equal(arena_now().mapped, mapped);
     }
     uint64_t now_ms = clock_mono() / 1000 + 10000;
-    for (int i = 0; i < 3; i++) value_arena_age(now_ms += 2000);
+    for (int i = 0; i < 3 + BLOCKS; i++) value_arena_age(now_ms += 2000);
     assert_in_range(arena_now().mapped, 0, mapped - BLOCKS * SIZE + KEPT);
 }
 
@@ -607,10 +607,8 @@ static void threads_that_reuse_blocks_of_2_to_64_kib_take_no_lock(void **state) 
     assert_in_range(begin, 1, SIZE_MAX); /* the first blocks of a thread come from the arena */
 }
 
-/* The background thread registers; until it has, values are copied. */
-static void regions_are_registered_in_the_background(void **state) {
-    assert_int_equal(background_start(NULL), 0);
-    open_both();
+/* Sends a value until it goes without a copy. */
+static void send_until_registered(void) {
     struct blob *blob = blob_new(40 << 20, 0); /* in its own region */
     memset(blob->data, 'r', blob->len);
     uint64_t sends = rdma_stats()->zero_copies, total = 0;
@@ -624,7 +622,54 @@ static void regions_are_registered_in_the_background(void **state) {
         assert_true(clock_monotonic_us() < end);
     }
     blob_release(blob);
+}
+
+/* The background thread registers; until it has, values are copied. */
+static void regions_are_registered_in_the_background(void **state) {
+    assert_int_equal(background_start(NULL), 0);
+    open_both();
+    send_until_registered();
     background_stop();
+}
+
+static void wait_for_end(void *arg) {
+    char byte;
+    assert_int_equal(read(((int *)arg)[0], &byte, 1), 1);
+}
+static void a_registration_does_not_wait_for_objects_that_are_being_freed(void **state) {
+    int end[2];
+    assert_int_equal(pipe(end), 0);
+    assert_int_equal(background_start(NULL), 0);
+    open_both();
+    background_submit(BACKGROUND_LAZY_FREE, wait_for_end, end);
+    send_until_registered();
+    assert_int_equal(background_pending(BACKGROUND_LAZY_FREE), 1);
+    assert_int_equal(write(end[1], "", 1), 1);
+    background_stop();
+    close(end[0]);
+    close(end[1]);
+}
+
+/* Each takes milliseconds, and other clients wait meanwhile. */
+static void empty_regions_go_one_at_a_time(void **state) {
+    enum { COUNT = 4 };
+    struct blob *blobs[COUNT];
+    uint32_t key;
+    open_both();
+    struct rdma_values *values = &rdma_of(client.conn)->qp.device->values;
+    for (int i = 0; i < COUNT; i++) {
+        blobs[i] = blob_new(40 << 20, 0); /* in its own region */
+        assert_true(rdma_values_key(values, blobs[i]->data, &key));
+    }
+    for (int i = 0; i < COUNT; i++) blob_release(blobs[i]);
+    value_arena_trim(); /* from now on they are surplus */
+    uint64_t regions = rdma_stats()->value_regions;
+    for (uint64_t i = 1; i < COUNT; i++) {
+        assert_true(rdma_values_tidy(values, 0));
+        assert_int_equal(rdma_stats()->value_regions, regions - i);
+    }
+    while (rdma_values_tidy(values, 0)) continue;
+    assert_in_range(rdma_stats()->value_regions, 0, regions - COUNT);
 }
 
 #define VALUE_TEST(name) cmocka_unit_test_setup_teardown(name, suite_setup, suite_teardown)
@@ -657,6 +702,8 @@ int main(int argc, char **argv) {
         VALUE_TEST(a_thread_that_reuses_its_blocks_takes_no_lock),
         VALUE_TEST(threads_that_reuse_blocks_of_2_to_64_kib_take_no_lock),
         VALUE_TEST(regions_are_registered_in_the_background),
+        VALUE_TEST(a_registration_does_not_wait_for_objects_that_are_being_freed),
+        VALUE_TEST(empty_regions_go_one_at_a_time),
     };
     return cmocka_run_group_tests_name("rdma values", tests, use_rdma, NULL);
 }

@@ -1,5 +1,6 @@
 /* Large strings of an RDB file are read by two threads: the data is the same, corruption is found, and code that runs
  * while the file is loaded sees complete values. With a single CPU one thread reads them, with the same results. */
+#include "unit.h"
 #include "formats/rdb_file.h"
 #include "lib/system/background.h"
 #include "lib/system/clock.h"
@@ -7,12 +8,9 @@
 #include "lib/text/blob.h"
 #include "store/types.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 enum { KEYS = 300, LARGEST = 3 << 20, INTERVAL = 100000 };
 
@@ -225,15 +223,12 @@ static void the_bytes_behind_the_file_are_read_next(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_complete_whenever_other_code_runs),
-        cmocka_unit_test(values_that_are_dropped_do_no_harm),
-        cmocka_unit_test(loading_ends_where_it_is_cancelled),
+    return RUN_TESTS_WITH(
+        setup, teardown, cmocka_unit_test(values_are_complete_whenever_other_code_runs),
+        cmocka_unit_test(values_that_are_dropped_do_no_harm), cmocka_unit_test(loading_ends_where_it_is_cancelled),
         cmocka_unit_test(a_changed_byte_is_found_by_the_checksum),
         cmocka_unit_test(expired_values_are_dropped_while_they_are_read),
-        cmocka_unit_test(the_bytes_behind_the_file_are_read_next),
-        cmocka_unit_test(a_file_that_shrinks_is_reported),
-        cmocka_unit_test(a_truncated_file_is_reported_at_its_end), /* leaves a shorter file for the following tests */
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+        cmocka_unit_test(the_bytes_behind_the_file_are_read_next), cmocka_unit_test(a_file_that_shrinks_is_reported),
+        cmocka_unit_test(a_truncated_file_is_reported_at_its_end),
+        /* leaves a shorter file for the following tests */);
 }

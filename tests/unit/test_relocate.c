@@ -267,13 +267,8 @@ static void sparse_slabs_become_free(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        test(every_node_of_a_long_list_moves_once),
-        test(values_of_all_types_stay_the_same),
-        test(values_stay_the_same_in_tables_of_slots),
-        cmocka_unit_test(a_shared_blob_stays),
-        test(used_memory_stays_the_same),
-        cmocka_unit_test(sparse_slabs_become_free),
-    };
-    return cmocka_run_group_tests(tests, NULL, fixture_end);
+    return RUN_TESTS_WITH(NULL, fixture_end, test(every_node_of_a_long_list_moves_once),
+                          test(values_of_all_types_stay_the_same), test(values_stay_the_same_in_tables_of_slots),
+                          cmocka_unit_test(a_shared_blob_stays), test(used_memory_stays_the_same),
+                          cmocka_unit_test(sparse_slabs_become_free));
 }

@@ -1,19 +1,17 @@
 /* Connections on another thread's loop behave like local connections, also when they move. Two I/O threads run their
  * own loops; the peer is a plain socket. */
+#include "unit.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "net/remote.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static struct event_loop *home, *away, *beyond;
 static struct remote_worker worker, other; /* of away and beyond */
@@ -32,7 +30,7 @@ static struct remote_end *end_opened(struct remote_worker *w, struct connection 
 }
 static void end_readable(struct remote_end *end) {
     struct slice in = conn_peek(end->conn);
-    struct message *message = remote_message_new(sizeof *message + in.len + REPLY_CAPACITY);
+    struct remote_message *message = remote_message_new(sizeof *message + in.len + REPLY_CAPACITY);
     char *bytes = (char *)(message + 1);
     memcpy(bytes, in.data, in.len);
     message->bytes = bytes;
@@ -592,29 +590,19 @@ static void the_memory_of_a_new_connection_is_no_growth(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(it_shows_the_name_and_addresses_of_the_real_one),
-        TEST(bytes_go_both_ways_in_order),
-        TEST(input_that_is_left_stays_and_replies_leave_all_the_same),
-        TEST(pausing_holds_input_and_the_end_back),
-        TEST(a_connection_with_unread_input_is_notified_of_the_end),
-        TEST(the_end_is_found_behind_much_unread_input),
-        TEST(unread_input_is_limited),
-        TEST(input_behind_unread_input_is_shown_when_the_user_goes_on),
-        TEST(input_is_shown_in_nested_turns),
-        TEST(a_peer_that_only_stops_sending_gets_output),
+    return RUN_TESTS(
+        TEST(it_shows_the_name_and_addresses_of_the_real_one), TEST(bytes_go_both_ways_in_order),
+        TEST(input_that_is_left_stays_and_replies_leave_all_the_same), TEST(pausing_holds_input_and_the_end_back),
+        TEST(a_connection_with_unread_input_is_notified_of_the_end), TEST(the_end_is_found_behind_much_unread_input),
+        TEST(unread_input_is_limited), TEST(input_behind_unread_input_is_shown_when_the_user_goes_on),
+        TEST(input_is_shown_in_nested_turns), TEST(a_peer_that_only_stops_sending_gets_output),
         TEST(large_blobs_and_long_output_count_as_pending_until_they_arrive),
-        TEST(closing_inside_a_handler_sends_what_was_written),
-        TEST(reading_stops_while_too_much_is_at_home),
+        TEST(closing_inside_a_handler_sends_what_was_written), TEST(reading_stops_while_too_much_is_at_home),
         TEST(a_call_runs_on_the_workers_thread_before_it_returns),
         TEST(a_call_for_a_connection_that_was_closed_is_refused),
         TEST(it_moves_between_threads_and_home_in_the_middle_of_a_stream),
-        TEST(output_that_is_written_while_it_moves_follows),
-        TEST(closing_it_while_it_moves_sends_what_was_written),
-        TEST(an_end_with_a_part_of_a_request_does_not_move_home),
-        TEST(a_connection_with_unread_input_does_not_leave),
-        TEST(the_memory_of_a_new_connection_is_no_growth),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        TEST(output_that_is_written_while_it_moves_follows), TEST(closing_it_while_it_moves_sends_what_was_written),
+        TEST(an_end_with_a_part_of_a_request_does_not_move_home), TEST(a_connection_with_unread_input_does_not_leave),
+        TEST(the_memory_of_a_new_connection_is_no_growth));
 }

@@ -1,13 +1,11 @@
 /* The replication stream: readers and the backlog against a model that keeps all bytes. */
+#include "unit.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
-#include "repl/repl_settings.h"
-#include "repl/repl_stream.h"
+#include "repl/settings.h"
+#include "repl/stream.h"
 #include "server/role.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 enum { READERS = 5, STEPS = 10000, BACKLOG = 64 * 1024, PIECE_MAX = 300, BLOB_MAX = 40 * 1024, START = 1000 };
 
@@ -228,12 +226,8 @@ static void a_blob_is_shared_not_copied(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readers_and_backlog_see_what_was_written),
-        cmocka_unit_test(nobody_reads_beyond_the_mark),
+    return RUN_TESTS(
+        cmocka_unit_test(readers_and_backlog_see_what_was_written), cmocka_unit_test(nobody_reads_beyond_the_mark),
         cmocka_unit_test(without_readers_only_the_offset_advances),
-        cmocka_unit_test(the_backlog_keeps_what_a_slow_reader_needs),
-        cmocka_unit_test(a_blob_is_shared_not_copied),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(the_backlog_keeps_what_a_slow_reader_needs), cmocka_unit_test(a_blob_is_shared_not_copied));
 }

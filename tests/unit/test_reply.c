@@ -1,12 +1,10 @@
 /* The reply writer: the exact bytes of each function in both protocols. */
+#include "unit.h"
 #include "lib/system/memory.h"
 #include "resp/reply.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 static struct memory_output memory;
 static struct reply r2, r3;
@@ -142,13 +140,10 @@ static void aggregates_of_unknown_length(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(integers_and_heads_of_every_length, setup, teardown),
-        cmocka_unit_test_setup_teardown(simple_replies, setup, teardown),
-        cmocka_unit_test_setup_teardown(resp3_types_and_what_resp2_clients_get, setup, teardown),
-        cmocka_unit_test_setup_teardown(errors_are_one_line_and_reported_to_the_hook, setup, teardown),
-        cmocka_unit_test_setup_teardown(long_texts_are_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(aggregates_of_unknown_length, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test_setup_teardown(integers_and_heads_of_every_length, setup, teardown),
+                     cmocka_unit_test_setup_teardown(simple_replies, setup, teardown),
+                     cmocka_unit_test_setup_teardown(resp3_types_and_what_resp2_clients_get, setup, teardown),
+                     cmocka_unit_test_setup_teardown(errors_are_one_line_and_reported_to_the_hook, setup, teardown),
+                     cmocka_unit_test_setup_teardown(long_texts_are_whole, setup, teardown),
+                     cmocka_unit_test_setup_teardown(aggregates_of_unknown_length, setup, teardown));
 }

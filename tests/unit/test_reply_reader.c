@@ -1,13 +1,11 @@
 /* The reply readers: the result must not depend on the fragmentation of the input, and no input may cause invalid
  * memory accesses. */
+#include "unit.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/output.h"
 #include "resp/reply_reader.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <cmocka.h>
 
 /* A reply as text: type, then the text or (children). */
 static void value_describe(const struct resp_value *v, struct output *out) {
@@ -258,21 +256,12 @@ static void rubbish(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(simple_types),
-        cmocka_unit_test(errors_are_counted_where_they_are_the_reply),
-        cmocka_unit_test(the_text_of_an_error_is_kept),
-        cmocka_unit_test(aggregates_nest),
-        cmocka_unit_test(pushes_and_attributes_are_not_counted),
-        cmocka_unit_test(counting_stops_at_the_limit),
-        cmocka_unit_test(bytes_that_are_left_out_end_their_replies),
-        cmocka_unit_test(invalid_resp_is_rejected),
-        cmocka_unit_test(nesting_is_bounded),
-        cmocka_unit_test(an_announced_length_costs_no_memory),
-        cmocka_unit_test(a_line_without_end_is_refused),
-        cmocka_unit_test(bulks_are_done_with_as_they_come),
-        cmocka_unit_test(maps_are_looked_up),
-        cmocka_unit_test(rubbish),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        cmocka_unit_test(simple_types), cmocka_unit_test(errors_are_counted_where_they_are_the_reply),
+        cmocka_unit_test(the_text_of_an_error_is_kept), cmocka_unit_test(aggregates_nest),
+        cmocka_unit_test(pushes_and_attributes_are_not_counted), cmocka_unit_test(counting_stops_at_the_limit),
+        cmocka_unit_test(bytes_that_are_left_out_end_their_replies), cmocka_unit_test(invalid_resp_is_rejected),
+        cmocka_unit_test(nesting_is_bounded), cmocka_unit_test(an_announced_length_costs_no_memory),
+        cmocka_unit_test(a_line_without_end_is_refused), cmocka_unit_test(bulks_are_done_with_as_they_come),
+        cmocka_unit_test(maps_are_looked_up), cmocka_unit_test(rubbish));
 }

@@ -1,12 +1,10 @@
 /* The request reader: the result must not depend on the fragmentation of the input. */
+#include "unit.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/output.h"
 #include "resp/request.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <cmocka.h>
 
 static const struct request_limits limits = {INT32_MAX, 512 * 1024 * 1024, false};
 static const struct request_limits before_auth = {10, 16384, true};
@@ -494,30 +492,17 @@ static void rubbish(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_of_bulks),
-        cmocka_unit_test(arrays_without_elements_are_empty_requests),
-        cmocka_unit_test(line_ends_are_checked),
-        cmocka_unit_test(inline_requests),
-        cmocka_unit_test(inline_quotes),
-        cmocka_unit_test(a_word_may_be_quoted_in_part),
-        cmocka_unit_test(a_quote_at_the_end_closes_behind_a_backslash),
-        cmocka_unit_test(inline_quotes_unbalanced),
-        cmocka_unit_test(malformed_lengths),
-        cmocka_unit_test(lines_without_end),
-        cmocka_unit_test(less_is_allowed_before_auth),
-        cmocka_unit_test(an_announced_count_costs_no_memory),
-        cmocka_unit_test(arguments_lie_in_the_input),
-        cmocka_unit_test(large_arguments),
-        cmocka_unit_test(a_large_argument_can_be_taken),
+    return RUN_TESTS(
+        cmocka_unit_test(arrays_of_bulks), cmocka_unit_test(arrays_without_elements_are_empty_requests),
+        cmocka_unit_test(line_ends_are_checked), cmocka_unit_test(inline_requests), cmocka_unit_test(inline_quotes),
+        cmocka_unit_test(a_word_may_be_quoted_in_part), cmocka_unit_test(a_quote_at_the_end_closes_behind_a_backslash),
+        cmocka_unit_test(inline_quotes_unbalanced), cmocka_unit_test(malformed_lengths),
+        cmocka_unit_test(lines_without_end), cmocka_unit_test(less_is_allowed_before_auth),
+        cmocka_unit_test(an_announced_count_costs_no_memory), cmocka_unit_test(arguments_lie_in_the_input),
+        cmocka_unit_test(large_arguments), cmocka_unit_test(a_large_argument_can_be_taken),
         cmocka_unit_test(a_large_argument_shrinks_and_grows_again),
-        cmocka_unit_test(a_complete_large_argument_stays_in_the_input),
-        cmocka_unit_test(requests_of_many_arguments),
-        cmocka_unit_test(a_request_is_handed_over_whole),
-        cmocka_unit_test(a_lent_request_leaves_the_reader_as_it_was),
-        cmocka_unit_test(a_lent_request_frees_the_argv_of_the_one_before),
-        cmocka_unit_test(words),
-        cmocka_unit_test(rubbish),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(a_complete_large_argument_stays_in_the_input), cmocka_unit_test(requests_of_many_arguments),
+        cmocka_unit_test(a_request_is_handed_over_whole), cmocka_unit_test(a_lent_request_leaves_the_reader_as_it_was),
+        cmocka_unit_test(a_lent_request_frees_the_argv_of_the_one_before), cmocka_unit_test(words),
+        cmocka_unit_test(rubbish));
 }

@@ -1,11 +1,9 @@
 /* requests_ahead() finds the same keys as the reader, and stops safely at anything else. */
+#include "unit.h"
 #include "lib/system/random.h"
 #include "resp/request_ahead.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static const char pipeline[] = "*2\r\n$3\r\nGET\r\n$4\r\nkey1\r\n"
                                "*1\r\n$4\r\nPING\r\n"
@@ -74,11 +72,7 @@ static void random_bytes_do_no_harm(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_of_whole_requests_are_found),
-        cmocka_unit_test(an_incomplete_request_is_not_scanned),
-        cmocka_unit_test(anything_unusual_ends_the_scan),
-        cmocka_unit_test(random_bytes_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(keys_of_whole_requests_are_found),
+                     cmocka_unit_test(an_incomplete_request_is_not_scanned),
+                     cmocka_unit_test(anything_unusual_ends_the_scan), cmocka_unit_test(random_bytes_do_no_harm));
 }

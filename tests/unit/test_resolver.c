@@ -1,14 +1,10 @@
 /* Host names that a thread looks up. */
+#include "unit.h"
 #include "lib/system/clock.h"
 #include "net/resolver.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 enum { IN_USE = 3000, WAIT_US = 60 * 1000 * 1000, PAUSE_US = 1000, NAME_SIZE = 32 };
 
@@ -37,6 +33,5 @@ static void thousands_of_names_that_are_in_use_resolve(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(thousands_of_names_that_are_in_use_resolve)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(thousands_of_names_that_are_in_use_resolve));
 }

@@ -1,15 +1,11 @@
 /* The asynchronous RESP client: order of replies, limits, and its end from any callback. The peer is a listener on the
  * same loop that records what it gets and sends what the test says. */
+#include "unit.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "net/resp_client.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 static struct event_loop *loop;
 static struct listener *listener;
@@ -254,14 +250,8 @@ static void a_reply_without_a_request_and_nonsense_end_it(void **state) {
 
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
-    const struct CMUnitTest tests[] = {
-        TEST(replies_come_in_the_order_of_the_requests),
-        TEST(messages_of_a_subscriber_are_no_replies),
-        TEST(every_request_is_called_back_when_the_peer_ends_it),
-        TEST(a_refused_connection_ends_with_its_reason),
-        TEST(the_owner_may_close_in_a_callback),
-        TEST(limits_hold),
-        TEST(a_reply_without_a_request_and_nonsense_end_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(TEST(replies_come_in_the_order_of_the_requests), TEST(messages_of_a_subscriber_are_no_replies),
+                     TEST(every_request_is_called_back_when_the_peer_ends_it),
+                     TEST(a_refused_connection_ends_with_its_reason), TEST(the_owner_may_close_in_a_callback),
+                     TEST(limits_hold), TEST(a_reply_without_a_request_and_nonsense_end_it));
 }

@@ -1,10 +1,6 @@
 /* Save points: the syntax of the option, and when a save is due. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit.h"
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "persistence/save_points.h"
 
@@ -65,11 +61,7 @@ static void without_save_points_none_is_due(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_point_is_due_after_its_seconds_and_changes),
-        cmocka_unit_test(any_of_several_may_be_due),
-        cmocka_unit_test(malformed_options_change_nothing),
-        cmocka_unit_test(without_save_points_none_is_due),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(a_point_is_due_after_its_seconds_and_changes),
+                     cmocka_unit_test(any_of_several_may_be_due), cmocka_unit_test(malformed_options_change_nothing),
+                     cmocka_unit_test(without_save_points_none_is_due));
 }

@@ -1,14 +1,10 @@
 /* Rules of the Sentinel state machine that the simulation does not name: what INFO says, which replica is chosen, TILT,
  * hello messages of any content. */
+#include "unit.h"
 #include "lib/system/memory.h"
 #include "sentinel/protocol/sentinel.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct sentinel *s;
 static struct instance *group;
@@ -137,11 +133,11 @@ static void the_text_of_info_is_kept(void **state) {
         sentinel_tick(s, now);
         struct sentinel_answer given = {.text = {text, len}};
         sentinel_replied(s, group->link, REQUEST_INFO, "g", &given, now);
-        assert_int_equal(group->info_len, len);
-        assert_memory_equal(group->info, text, len);
+        assert_int_equal(group->info.len, len);
+        assert_memory_equal(group->info.text, text, len);
     }
     sentinel_reset(s, group, now);
-    assert_null(group->info);
+    assert_null(group->info.text);
 }
 static void the_reason_for_no_failover_is_said_for_each_failure(void **state) {
     refusals = 0;
@@ -201,7 +197,7 @@ static void a_replica_that_lost_the_primary_before_this_process_was_stopped_is_c
     for (int i = 0; i < 150; i++) {
         advance(100);
         answer(replica, REQUEST_PING, "PONG");
-        if (replica->info_pending)
+        if (replica->info.pending)
             answer(replica, REQUEST_INFO,
                    "role:slave\r\nmaster_link_status:down\r\nmaster_link_down_since_seconds:97\r\n");
     }
@@ -217,7 +213,7 @@ static void equal_replicas_are_chosen_by_run_id(void **state) {
 
 /* A primary dies 8 seconds after the last INFO: that of a replica would be too old, so it is asked again. */
 static void candidates_are_asked_when_one_is_chosen(void **state) {
-    group->quorum = 1;
+    group->options.quorum = 1;
     struct instance *a = add("10.0.0.2", "role:slave\r\nslave_repl_offset:10\r\n");
     struct instance *b = add("10.0.0.3", "role:slave\r\nslave_repl_offset:9\r\n");
     for (int i = 0; i < 120 && !strstr(events, "+failover-state-select-slave;"); i++) {
@@ -231,9 +227,9 @@ static void candidates_are_asked_when_one_is_chosen(void **state) {
     /* This process waits for the disk; the first answer that it reads then is not the only one. */
     now += 1500;
     answer(a, REQUEST_INFO, "role:slave\r\nslave_repl_offset:10\r\n");
-    assert_null(group->promoted);
+    assert_null(group->failover.promoted);
     answer(b, REQUEST_INFO, "role:slave\r\nslave_repl_offset:11\r\n");
-    assert_ptr_equal(group->promoted, b);
+    assert_ptr_equal(group->failover.promoted, b);
 }
 static void a_candidate_that_does_not_answer_in_time_is_not_waited_for(void **state) {
     struct instance *a = add("10.0.0.2", "role:slave\r\n"),
@@ -241,11 +237,11 @@ static void a_candidate_that_does_not_answer_in_time_is_not_waited_for(void **st
     answer(group, REQUEST_INFO, "role:master\r\n");
     assert_null(sentinel_failover(s, group, false, now));
     for (int i = 0; i < 2 || !strstr(events, "+failover-state-select-slave;"); i++) advance(100);
-    assert_null(group->promoted);
+    assert_null(group->failover.promoted);
     answer(a, REQUEST_INFO, "role:slave\r\nslave_repl_offset:1\r\n");
-    assert_null(group->promoted);
+    assert_null(group->failover.promoted);
     advance(1000);
-    assert_ptr_equal(group->promoted, b); /* by its last INFO */
+    assert_ptr_equal(group->failover.promoted, b); /* by its last INFO */
 }
 
 static void a_silent_primary_is_down_and_comes_back(void **state) {
@@ -414,12 +410,12 @@ static void a_vote_is_given_once(void **state) {
 static void the_delay_of_a_failover_is_told_once(void **state) {
     const char *leader;
     uint64_t epoch;
-    group->quorum = 1;
+    group->options.quorum = 1;
     delay_ms = 0;
     sentinel_is_down(s, SLICE("10.0.0.1"), 6379, 3, SLICE(OTHER), &leader, &epoch, now);
     advance(10000);
     assert_true(group->flags & INSTANCE_O_DOWN);
-    assert_int_equal(delay_ms, group->failover_start_ms + 2 * group->failover_timeout_ms - group->o_down_ms);
+    assert_int_equal(delay_ms, group->failover.start_ms + 2 * group->options.failover_timeout_ms - group->o_down_ms);
 }
 
 /* Nothing comes back for a dial to a machine that is away, and the link may be so full that no PING waits for it. */
@@ -443,7 +439,7 @@ static struct instance *replica_that_says_primary(void) {
         advance(1000);
         answer(group, REQUEST_PING, "PONG");
         answer(replica, REQUEST_PING, "PONG");
-        while (group->info_pending) answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
+        while (group->info.pending) answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
         answer(replica, REQUEST_INFO, "role:master\r\n");
     }
     return replica;
@@ -451,7 +447,7 @@ static struct instance *replica_that_says_primary(void) {
 static void a_stray_primary_is_converted_when_the_primary_has_answered(void **state) {
     replica_that_says_primary();
     assert_null(strstr(events, "+convert-to-slave"));
-    assert_int_equal(group->info_pending, 1);
+    assert_int_equal(group->info.pending, 1);
     answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
     assert_non_null(strstr(events, "+convert-to-slave"));
 }
@@ -469,7 +465,7 @@ static void a_role_that_was_interrupted_counts_anew(void **state) {
         advance(1000);
         answer(group, REQUEST_PING, "PONG");
         answer(replica, REQUEST_PING, "PONG");
-        while (group->info_pending) answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
+        while (group->info.pending) answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
         answer(replica, REQUEST_INFO,
                i < 7 ? "role:master\r\nmaster_replid:aaaa\r\n" : "role:master\r\nmaster_replid:bbbb\r\n");
         assert_false(replica->role_suspect);
@@ -487,8 +483,8 @@ static struct instance *replica_being_promoted(void) {
     promotions = 0;
     assert_null(sentinel_failover(s, group, false, now));
     advance(200);
-    while (replica->info_pending) answer(replica, REQUEST_INFO, "role:slave\r\n");
-    assert_ptr_equal(group->promoted, replica);
+    while (replica->info.pending) answer(replica, REQUEST_INFO, "role:slave\r\n");
+    assert_ptr_equal(group->failover.promoted, replica);
     assert_int_equal(promotions, 1);
     return replica;
 }
@@ -499,7 +495,7 @@ static void a_promoted_replica_that_dies_is_the_primary_nevertheless(void **stat
     assert_non_null(strstr(events, "+promoted-slave"));
     for (int i = 0; i < 100; i++) {
         answer(group, REQUEST_PING, "PONG");
-        if (group->failover) answer(other, REQUEST_PING, "PONG");
+        if (group->failover.state) answer(other, REQUEST_PING, "PONG");
         advance(100);
     }
     assert_non_null(strstr(events, "+switch-master"));
@@ -508,33 +504,20 @@ static void a_promoted_replica_that_dies_is_the_primary_nevertheless(void **stat
 
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
-    const struct CMUnitTest tests[] = {
-        TEST(a_dial_without_an_answer_is_repeated),
-        TEST(info_is_read),
-        TEST(the_text_of_info_is_kept),
-        TEST(the_reason_for_no_failover_is_said_for_each_failure),
-        TEST(replicas_come_from_the_primary),
+    return RUN_TESTS(
+        TEST(a_dial_without_an_answer_is_repeated), TEST(info_is_read), TEST(the_text_of_info_is_kept),
+        TEST(the_reason_for_no_failover_is_said_for_each_failure), TEST(replicas_come_from_the_primary),
         TEST(the_best_replica_is_chosen),
         TEST(a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen),
-        TEST(equal_replicas_are_chosen_by_run_id),
-        TEST(candidates_are_asked_when_one_is_chosen),
-        TEST(a_candidate_that_does_not_answer_in_time_is_not_waited_for),
-        TEST(a_silent_primary_is_down_and_comes_back),
-        TEST(a_stopped_process_finds_nobody_down),
-        TEST(malformed_hello_messages_change_nothing),
-        TEST(a_hello_brings_sentinels_epochs_and_the_primary),
-        TEST(epochs_of_messages_leave_room_for_failovers),
+        TEST(equal_replicas_are_chosen_by_run_id), TEST(candidates_are_asked_when_one_is_chosen),
+        TEST(a_candidate_that_does_not_answer_in_time_is_not_waited_for), TEST(a_silent_primary_is_down_and_comes_back),
+        TEST(a_stopped_process_finds_nobody_down), TEST(malformed_hello_messages_change_nothing),
+        TEST(a_hello_brings_sentinels_epochs_and_the_primary), TEST(epochs_of_messages_leave_room_for_failovers),
         TEST(a_configuration_from_a_message_is_no_newer_than_the_epoch),
         TEST(messages_with_many_primaries_add_a_limited_number_of_replicas),
-        TEST(a_primary_with_the_longest_time_is_not_down),
-        TEST(the_new_primary_has_its_own_rdma_port),
-        TEST(a_sentinel_whose_address_another_takes_is_forgotten),
-        TEST(a_vote_is_given_once),
-        TEST(the_delay_of_a_failover_is_told_once),
-        TEST(a_stray_primary_is_converted_when_the_primary_has_answered),
-        TEST(a_hand_over_by_failover_is_not_undone),
-        TEST(a_role_that_was_interrupted_counts_anew),
-        TEST(a_promoted_replica_that_dies_is_the_primary_nevertheless),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        TEST(a_primary_with_the_longest_time_is_not_down), TEST(the_new_primary_has_its_own_rdma_port),
+        TEST(a_sentinel_whose_address_another_takes_is_forgotten), TEST(a_vote_is_given_once),
+        TEST(the_delay_of_a_failover_is_told_once), TEST(a_stray_primary_is_converted_when_the_primary_has_answered),
+        TEST(a_hand_over_by_failover_is_not_undone), TEST(a_role_that_was_interrupted_counts_anew),
+        TEST(a_promoted_replica_that_dies_is_the_primary_nevertheless));
 }

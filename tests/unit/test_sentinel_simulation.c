@@ -1,11 +1,9 @@
 /* Lives of a group under faults (sentinel_simulator.h): some seeds here; `test_sentinel_simulation FIRST COUNT` runs
  * more, and `... FIRST 1 verbose` shows the events of one. */
-#include "sentinel_simulator.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "unit.h"
+#include "../simulation/sentinel_simulator.h"
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { SEEDS = 60 };
 
@@ -31,6 +29,5 @@ int main(int argc, char **argv) {
                (unsigned long long)failed, failovers);
         return failed != 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(groups_survive_faults)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(groups_survive_faults));
 }

@@ -65,13 +65,7 @@ static void reads_notify_only_misses(void **state) {
     does("SRANDMEMBER s 5", "*1\r\n$1\r\na\r\n", 0, "", "");
 }
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        test(adding_and_removing),
-        test(popping_is_propagated_as_removal),
-        test(moving),
-        test(popping_thousands_is_propagated_in_pieces),
-        test(storing_results),
-        test(reads_notify_only_misses),
-    };
-    return cmocka_run_group_tests(tests, NULL, fixture_end);
+    return RUN_TESTS_WITH(NULL, fixture_end, test(adding_and_removing), test(popping_is_propagated_as_removal),
+                          test(moving), test(popping_thousands_is_propagated_in_pieces), test(storing_results),
+                          test(reads_notify_only_misses));
 }

@@ -1,13 +1,11 @@
 /* The skiplist against a sorted array. */
+#include "unit.h"
 #include "lib/structures/skiplist.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 enum { MOST = 400 };
 struct model {
@@ -121,9 +119,6 @@ static void equal_scores_are_ordered_by_bytes(void **state) {
     skiplist_free(list);
 }
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
-        cmocka_unit_test(equal_scores_are_ordered_by_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
+                     cmocka_unit_test(equal_scores_are_ordered_by_bytes));
 }

@@ -1,15 +1,12 @@
 /* The stream type: entries against an array, consumer groups, and valid and corrupt payloads. */
+#include "unit.h"
 #include "formats/rdb_stream.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "store/stream_group.h"
 #include "store/types.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static void limits(int64_t bytes, int64_t entries) {
     encoding_limits.stream_node_bytes = bytes;
@@ -523,8 +520,8 @@ static void copies_share_nothing(void **state) {
     struct memory_output once, twice;
     memory_output_init(&once);
     memory_output_init(&twice);
-    dump_write(&once.out, entry);
-    dump_write(&twice.out, copy);
+    dump_write(&once.out, entry, 0);
+    dump_write(&twice.out, copy, 0);
     assert_true(slice_equal(memory_output_slice(&once), memory_output_slice(&twice)));
     db_delete(db, SLICE("s"), false);
     struct stream *stream = stream_of(copy);
@@ -532,7 +529,7 @@ static void copies_share_nothing(void **state) {
     assert_true(stream_acknowledge(stream_group_find(stream, SLICE("group")), id_of("5-0")));
     assert_string_equal(value_encoding_name(entry_encoding(copy)), "stream");
     assert_string_equal(value_type_name(entry_type(copy)), "stream");
-    size_t small = entry_memory(copy, 5);
+    size_t small = entry_memory(copy, 0, 5);
     limits(4096, 100);
     char value[100] = {0};
     memset(value, 'v', sizeof value - 1);
@@ -540,8 +537,8 @@ static void copies_share_nothing(void **state) {
         struct slice texts[] = {SLICE("a"), slice_of(value)};
         assert_true(stream_append(stream, (struct stream_id){i, 0}, texts, 1));
     }
-    assert_in_range(entry_memory(copy, SIZE_MAX) - small, 100000, 140000);
-    assert_in_range(entry_memory(copy, 10) - small, 50000, 140000); /* the first nodes are small */
+    assert_in_range(entry_memory(copy, 0, SIZE_MAX) - small, 100000, 140000);
+    assert_in_range(entry_memory(copy, 0, 10) - small, 50000, 140000); /* the first nodes are small */
     memory_output_free(&once);
     memory_output_free(&twice);
     keyspace_free(keyspace);
@@ -806,27 +803,19 @@ static void corruption_anywhere_is_rejected_or_harmless(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_are_read_as_valkey_reads_them),
-        cmocka_unit_test(ids_have_neighbours),
+    return RUN_TESTS(
+        cmocka_unit_test(ids_are_read_as_valkey_reads_them), cmocka_unit_test(ids_have_neighbours),
         cmocka_unit_test(ids_of_new_entries_are_above_all_others),
-        cmocka_unit_test(random_changes_do_what_an_array_does),
-        cmocka_unit_test(nodes_end_where_those_of_valkey_do),
+        cmocka_unit_test(random_changes_do_what_an_array_does), cmocka_unit_test(nodes_end_where_those_of_valkey_do),
         cmocka_unit_test(approximate_trimming_removes_whole_nodes),
         cmocka_unit_test(a_node_is_freed_with_its_last_live_entry),
         cmocka_unit_test(ids_go_back_where_the_last_entries_were_deleted),
-        cmocka_unit_test(counts_and_lags_are_valkeys),
-        cmocka_unit_test(a_stream_that_was_never_used_has_no_lag),
+        cmocka_unit_test(counts_and_lags_are_valkeys), cmocka_unit_test(a_stream_that_was_never_used_has_no_lag),
         cmocka_unit_test(a_pending_entry_belongs_to_one_consumer),
         cmocka_unit_test(an_iteration_of_pending_entries_continues_after_a_change),
-        cmocka_unit_test(copies_share_nothing),
-        cmocka_unit_test(payloads_are_the_bytes_that_valkey_writes),
-        cmocka_unit_test(older_forms_are_read),
-        cmocka_unit_test(groups_that_contradict_themselves_are_refused),
+        cmocka_unit_test(copies_share_nothing), cmocka_unit_test(payloads_are_the_bytes_that_valkey_writes),
+        cmocka_unit_test(older_forms_are_read), cmocka_unit_test(groups_that_contradict_themselves_are_refused),
         cmocka_unit_test(counts_and_ids_that_do_not_agree_are_refused),
-        cmocka_unit_test(every_element_of_a_node_is_checked),
-        cmocka_unit_test(nodes_without_live_entries_are_freed),
-        cmocka_unit_test(corruption_anywhere_is_rejected_or_harmless),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(every_element_of_a_node_is_checked), cmocka_unit_test(nodes_without_live_entries_are_freed),
+        cmocka_unit_test(corruption_anywhere_is_rejected_or_harmless));
 }

@@ -263,24 +263,12 @@ static void key_flags_of_set_depend_on_its_options(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        test(set_stores_and_get_returns),
-        test(binary_values_and_keys_survive),
-        test(get_in_resp3_is_null),
-        test(conditions_of_set),
-        test(get_option_replies_with_the_old_value),
-        test(ifeq_sets_only_where_equal),
-        test(set_with_a_time_is_propagated_as_an_absolute_one),
-        test(set_refuses_bad_times),
-        test(a_time_in_the_past_deletes_the_key),
-        test(an_expired_key_is_missing),
-        test(wrong_types_are_refused_where_the_value_matters),
-        test(setex_psetex_setnx),
-        test(getset_and_getdel),
-        test(getex_changes_the_expiry),
-        test(delifeq_deletes_only_where_equal),
-        test(encodings_show),
-        test(key_flags_of_set_depend_on_its_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, fixture_end);
+    return RUN_TESTS_WITH(
+        NULL, fixture_end, test(set_stores_and_get_returns), test(binary_values_and_keys_survive),
+        test(get_in_resp3_is_null), test(conditions_of_set), test(get_option_replies_with_the_old_value),
+        test(ifeq_sets_only_where_equal), test(set_with_a_time_is_propagated_as_an_absolute_one),
+        test(set_refuses_bad_times), test(a_time_in_the_past_deletes_the_key), test(an_expired_key_is_missing),
+        test(wrong_types_are_refused_where_the_value_matters), test(setex_psetex_setnx), test(getset_and_getdel),
+        test(getex_changes_the_expiry), test(delifeq_deletes_only_where_equal), test(encodings_show),
+        test(key_flags_of_set_depend_on_its_options));
 }

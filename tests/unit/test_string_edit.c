@@ -250,25 +250,11 @@ static void lcs_refuses(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        test(append_adds_to_the_end),
-        test(append_grows_past_every_representation),
-        test(setrange_overwrites_and_fills_up),
-        test(setrange_refuses_what_does_not_fit),
-        test(getrange_cuts),
-        test(strlen_counts_bytes),
-        test(counters_count),
-        test(counters_refuse),
-        test(incrbyfloat_adds_and_is_propagated_as_its_result),
-        test(incrbyfloat_refuses),
-        test(mget_returns_what_there_is),
-        test(mset_sets_all),
-        test(msetnx_sets_all_or_none),
-        test(msetex_sets_all_with_one_time),
-        test(msetex_refuses),
-        test(keys_of_msetex_are_counted),
-        test(the_longest_common_subsequence_is_found),
-        test(lcs_refuses),
-    };
-    return cmocka_run_group_tests(tests, NULL, fixture_end);
+    return RUN_TESTS_WITH(NULL, fixture_end, test(append_adds_to_the_end), test(append_grows_past_every_representation),
+                          test(setrange_overwrites_and_fills_up), test(setrange_refuses_what_does_not_fit),
+                          test(getrange_cuts), test(strlen_counts_bytes), test(counters_count), test(counters_refuse),
+                          test(incrbyfloat_adds_and_is_propagated_as_its_result), test(incrbyfloat_refuses),
+                          test(mget_returns_what_there_is), test(mset_sets_all), test(msetnx_sets_all_or_none),
+                          test(msetex_sets_all_with_one_time), test(msetex_refuses), test(keys_of_msetex_are_counted),
+                          test(the_longest_common_subsequence_is_found), test(lcs_refuses));
 }

@@ -1,4 +1,4 @@
-/* Groups of servers with synchronous replication in virtual time, with faults (tests/simulation/sync_simulator.h).
+/* Groups of servers with synchronous replication in virtual time, with faults (tests/simulation/quorum_simulator.h).
  *
  * An outsider promotes servers blindly, as a Sentinel with an old view would, and tells the others whom to follow. At
  * the end of the faults the group must acknowledge writes again if enough of its servers kept their data.
@@ -6,22 +6,21 @@
  *     test_sync_replication --seed 17        this seed, with its history
  *     test_sync_replication --seeds 1-5000
  *     … --moves                              two groups, and keys that move between them
- *     … --trial read                         with a broken rule, which the simulation must find (sync_clients.h) */
-#include "../simulation/sync_simulator.h"
-#include <setjmp.h>
+ *     … --trial read                         with a broken rule, which the simulation must find (quorum_clients.h) */
+#include "unit.h"
+#include "../simulation/quorum_simulator.h"
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 /* --- Tests --- */
 
 static void a_group_forms_and_acknowledges(void **state) {
     world_begin(1, 3, 1);
-    assert_int_equal(world.nodes[0].who.state.set.now.count, 3);
-    assert_int_equal(world.nodes[0].who.state.set.before.count, 0);
+    assert_int_equal(world.nodes[0].machine.state.set.now.count, 3);
+    assert_int_equal(world.nodes[0].machine.state.set.before.count, 0);
     assert_true(world.acknowledged_count > 50);
-    assert_int_equal(sync_who_in_sync(&world.nodes[0].who), 2);
-    assert_true(sync_who_may_lead(&world.nodes[1].who));
+    assert_int_equal(quorum_machine_in_sync(&world.nodes[0].machine), 2);
+    assert_true(quorum_machine_may_lead(&world.nodes[1].machine));
 }
 
 static void a_promoted_replica_has_all_acknowledged_writes(void **state) {
@@ -30,7 +29,7 @@ static void a_promoted_replica_has_all_acknowledged_writes(void **state) {
     node_crash(&world.nodes[0], true);
     promote(&world.nodes[1]);
     run(3000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_LEADING);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
     assert_int_equal(world.acknowledged_count, before); /* alone it acknowledges nothing */
     follow(&world.nodes[2], 1);
     run(1000);
@@ -43,20 +42,20 @@ static void one_server_of_three_is_not_enough(void **state) {
     node_crash(&world.nodes[2], true);
     promote(&world.nodes[1]);
     run(5000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_STANDING);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
     node_start(&world.nodes[2]); /* it has its promises, but perhaps not its data: its vote does not count */
     run(3000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_STANDING);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
     promote(&world.nodes[1]); /* a second time changes nothing */
     run(3000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_STANDING);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
     world.loss_accepted = true;
-    sync_who_force(&world.nodes[1].who, "", world.now);
-    assert_int_equal(world.nodes[1].who.status, SYNC_LEADING);
-    assert_false(sync_who_writable(&world.nodes[1].who));
+    quorum_machine_force(&world.nodes[1].machine, "", world.now);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
+    assert_false(quorum_machine_writable(&world.nodes[1].machine));
     follow(&world.nodes[2], 1);
     run(4000);
-    assert_true(sync_who_writable(&world.nodes[1].who));
+    assert_true(quorum_machine_writable(&world.nodes[1].machine));
 }
 
 static void a_restarted_primary_takes_its_data_from_its_replicas(void **state) {
@@ -65,7 +64,7 @@ static void a_restarted_primary_takes_its_data_from_its_replicas(void **state) {
     world.nodes[0].len = 0;
     node_start(&world.nodes[0]);
     run(6000);
-    assert_int_equal(world.nodes[0].who.status, SYNC_LEADING);
+    assert_int_equal(world.nodes[0].machine.status, QUORUM_LEADING);
     check_has_all(&world.nodes[0], "it leads without its data");
 }
 
@@ -75,84 +74,84 @@ static void a_server_without_a_group_or_a_set_does_not_lead(void **state) {
     node_crash(node, false);
     node->follows = -1;
     node_start(node);
-    assert_non_null(sync_who_stand(&node->who, world.now));
+    assert_non_null(quorum_machine_start_election(&node->machine, world.now));
     run(3000);
-    assert_int_equal(node->who.status, SYNC_DEPOSED);
-    assert_false(sync_who_may_lead(&node->who));
+    assert_int_equal(node->machine.status, QUORUM_DEPOSED);
+    assert_false(quorum_machine_may_lead(&node->machine));
 }
 
 static void a_server_that_is_not_eligible_does_not_lead(void **state) {
     world_begin(6, 3, 1);
-    world.nodes[1].who.settings.eligible = false;
+    world.nodes[1].machine.settings.eligible = false;
     node_crash(&world.nodes[0], true);
     promote(&world.nodes[1]);
     run(3000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_DEPOSED);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_DEPOSED);
 }
 
 static void a_dead_member_is_replaced_by_a_new_server(void **state) {
     world_begin(7, 4, 1);
-    assert_int_equal(world.nodes[0].who.state.set.now.count, 4);
-    char id[SYNC_ID_LEN + 1];
-    memcpy(id, world.nodes[3].who.state.id, sizeof id);
+    assert_int_equal(world.nodes[0].machine.state.set.now.count, 4);
+    char id[QUORUM_ID_LEN + 1];
+    memcpy(id, world.nodes[3].machine.state.id, sizeof id);
     node_crash(&world.nodes[3], true);
     run(2 * ABSENT);
-    assert_int_equal(world.nodes[0].who.state.set.now.count, 3);
-    assert_null(sync_members_find(&world.nodes[0].who.state.set.now, id));
+    assert_int_equal(world.nodes[0].machine.state.set.now.count, 3);
+    assert_null(quorum_members_find(&world.nodes[0].machine.state.set.now, id));
     node_crash(&world.nodes[2], true);
     run(2 * ABSENT); /* with three members nobody leaves */
-    assert_int_equal(world.nodes[0].who.state.set.now.count, 3);
+    assert_int_equal(world.nodes[0].machine.state.set.now.count, 3);
 }
 
 static void a_new_server_takes_the_place_of_an_absent_member_at_once(void **state) {
     world_begin(14, 3, 1);
-    const struct sync_members *members = &world.nodes[0].who.state.set.now;
-    char id[SYNC_ID_LEN + 1];
-    memcpy(id, world.nodes[2].who.state.id, sizeof id);
+    const struct quorum_members *members = &world.nodes[0].machine.state.set.now;
+    char id[QUORUM_ID_LEN + 1];
+    memcpy(id, world.nodes[2].machine.state.id, sizeof id);
     node_crash(&world.nodes[2], false);
     while (world.nodes[0].peers[2].up) run(STEP_MS);
     node_start(&world.nodes[2]);
     follow(&world.nodes[2], 0);
-    for (int64_t end = world.now + ABSENT - 500; world.now < end && sync_members_find(members, id);) {
+    for (int64_t end = world.now + ABSENT - 500; world.now < end && quorum_members_find(members, id);) {
         run(STEP_MS);
         assert_int_equal(members->count, 3); /* with four, one of them dead, no other server could fail */
     }
-    assert_null(sync_members_find(members, id));
-    assert_non_null(sync_members_find(members, world.nodes[2].who.state.id));
+    assert_null(quorum_members_find(members, id));
+    assert_non_null(quorum_members_find(members, world.nodes[2].machine.state.id));
     run(1000);
-    assert_int_equal(world.nodes[0].who.state.set.before.count, 0);
+    assert_int_equal(world.nodes[0].machine.state.set.before.count, 0);
     node_crash(&world.nodes[0], true);
     promote(&world.nodes[1]);
     run(3000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_LEADING);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
 }
 
 static void a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said(void **state) {
     world_begin(9, 3, 1);
     struct node *voter = &world.nodes[2];
-    struct sync_vote vote;
-    struct sync_ask ask = {.kind = SYNC_STAND, .term = {.number = 1000}};
-    memcpy(ask.group, voter->who.state.group, sizeof ask.group);
-    memcpy(ask.term.id, world.nodes[1].who.state.id, sizeof ask.term.id);
-    int64_t lease = voter->who.may_promise_ms;
+    struct quorum_vote vote;
+    struct quorum_vote_request ask = {.kind = QUORUM_VOTE, .term = {.number = 1000}};
+    memcpy(ask.group, voter->machine.state.group, sizeof ask.group);
+    memcpy(ask.term.id, world.nodes[1].machine.state.id, sizeof ask.term.id);
+    int64_t lease = voter->machine.lease_until_ms;
     assert_true(lease > world.now); /* it has just acknowledged */
-    sync_who_asked(&voter->who, &ask, lease, &vote);
-    assert_int_equal(vote.answer, SYNC_WAIT); /* not on disk */
+    quorum_machine_vote_requested(&voter->machine, &ask, lease, &vote);
+    assert_int_equal(vote.answer, QUORUM_WAIT); /* not on disk */
     assert_false(voter->link);
-    sync_who_saved(&voter->who, voter->next_ticket, world.now);
-    sync_who_asked(&voter->who, &ask, lease - 1, &vote);
-    assert_int_equal(vote.answer, SYNC_WAIT);
-    sync_who_asked(&voter->who, &ask, lease, &vote);
-    assert_int_equal(vote.answer, SYNC_PROMISED);
+    quorum_machine_saved(&voter->machine, voter->next_ticket, world.now);
+    quorum_machine_vote_requested(&voter->machine, &ask, lease - 1, &vote);
+    assert_int_equal(vote.answer, QUORUM_WAIT);
+    quorum_machine_vote_requested(&voter->machine, &ask, lease, &vote);
+    assert_int_equal(vote.answer, QUORUM_PROMISED);
     /* The same term is not promised to another candidate, and no lower one is followed. */
-    memcpy(ask.term.id, world.nodes[0].who.state.id, sizeof ask.term.id);
-    bool lower = sync_term_compare(&ask.term, &voter->who.state.promised) < 0;
-    if (lower) sync_who_asked(&voter->who, &ask, lease, &vote);
-    assert_true(!lower || vote.answer == SYNC_REFUSED);
-    struct sync_welcome welcome = {.leads = true, .term = world.nodes[0].who.standing};
+    memcpy(ask.term.id, world.nodes[0].machine.state.id, sizeof ask.term.id);
+    bool lower = quorum_term_compare(&ask.term, &voter->machine.state.promised) < 0;
+    if (lower) quorum_machine_vote_requested(&voter->machine, &ask, lease, &vote);
+    assert_true(!lower || vote.answer == QUORUM_REFUSED);
+    struct quorum_welcome welcome = {.leads = true, .term = world.nodes[0].machine.term};
     memcpy(welcome.group, ask.group, sizeof welcome.group);
-    assert_non_null(sync_who_welcomed(&voter->who, &welcome, world.now));
-    assert_false(voter->who.linked);
+    assert_non_null(quorum_machine_welcomed(&voter->machine, &welcome, world.now));
+    assert_false(voter->machine.linked);
 }
 
 /* Until PSYNC is answered it is not known whether the primary's stream continues its data. */
@@ -160,94 +159,95 @@ static void a_replica_has_the_data_of_the_primary_once_its_stream_continues_them
     world_begin(15, 3, 1);
     const struct node *primary = &world.nodes[0];
     struct node *replica = &world.nodes[2];
-    struct sync_who *who = &replica->who;
-    struct sync_hello hello;
-    struct sync_welcome welcome;
+    struct quorum_machine *machine = &replica->machine;
+    struct quorum_hello hello;
+    struct quorum_welcome welcome;
     node_crash(replica, true);
     replica->len = primary->len + 100; /* of another history */
     node_start(replica);
-    sync_who_hello(who, &hello);
-    assert_null(sync_who_hello_from(&world.nodes[0].who, &hello, world.now, &welcome));
-    assert_null(sync_who_welcomed(who, &welcome, world.now));
-    sync_who_advanced(who);
-    sync_who_tick(who, world.now);
-    assert_false(who->sure);
-    assert_false(sync_who_is_current(who));
-    sync_who_data_lost(who);
+    quorum_machine_hello(machine, &hello);
+    assert_null(quorum_machine_hello_from(&world.nodes[0].machine, &hello, world.now, &welcome));
+    assert_null(quorum_machine_welcomed(machine, &welcome, world.now));
+    quorum_machine_advanced(machine);
+    quorum_machine_tick(machine, world.now);
+    assert_false(machine->complete);
+    assert_false(quorum_machine_is_current(machine));
+    quorum_machine_data_lost(machine);
     replica->len = primary->len;
-    sync_who_joined(who);
-    assert_true(sync_who_is_current(who));
+    quorum_machine_joined(machine);
+    assert_true(quorum_machine_is_current(machine));
 }
 
 static void a_candidate_learns_nothing_from_a_server_of_another_group(void **state) {
     world_begin(16, 3, 1);
-    struct sync_who *who = &world.nodes[1].who;
-    struct sync_vote vote;
+    struct quorum_machine *machine = &world.nodes[1].machine;
+    struct quorum_vote vote;
     node_crash(&world.nodes[0], false);
     promote(&world.nodes[1]);
-    struct sync_ask ask = {.kind = SYNC_STAND, .term = who->standing};
-    memcpy(ask.group, who->state.group, sizeof ask.group);
-    struct sync_who other = world.nodes[2].who; /* another server, at the address of a member */
+    struct quorum_vote_request ask = {.kind = QUORUM_VOTE, .term = machine->term};
+    memcpy(ask.group, machine->state.group, sizeof ask.group);
+    struct quorum_machine other = world.nodes[2].machine; /* another server, at the address of a member */
     other.state.group[0] ^= 1;
     other.state.set.version += 1000;
     other.state.set.now.count = 1;
-    uint64_t version = who->state.set.version;
+    uint64_t version = machine->state.set.version;
     for (int kind = 0; kind < 2; kind++) {
-        ask.kind = kind ? SYNC_STAND : SYNC_PROBE;
-        sync_who_asked(&other, &ask, world.now, &vote);
+        ask.kind = kind ? QUORUM_VOTE : QUORUM_PRE_VOTE;
+        quorum_machine_vote_requested(&other, &ask, world.now, &vote);
         struct memory_output text;
         memory_output_init(&text);
-        sync_vote_print(&text.out, &vote);
-        assert_true(sync_vote_parse(memory_output_slice(&text), &vote));
+        quorum_vote_print(&text.out, &vote);
+        assert_true(quorum_vote_parse(memory_output_slice(&text), &vote));
         memory_output_free(&text);
-        assert_int_equal(vote.answer, SYNC_REFUSED);
+        assert_int_equal(vote.answer, QUORUM_REFUSED);
         assert_int_equal(vote.set.version, 0);
     }
-    sync_who_voted(who, &vote, world.now);
-    assert_int_equal(who->state.set.version, version);
-    assert_int_equal(who->state.set.now.count, 3);
+    quorum_machine_voted(machine, &vote, world.now);
+    assert_int_equal(machine->state.set.version, version);
+    assert_int_equal(machine->state.set.now.count, 3);
 }
 
 static void a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set(void **state) {
     world_begin(17, 3, 1);
-    struct sync_who *who = &world.nodes[1].who, former = world.nodes[0].who;
-    struct sync_vote vote;
+    struct quorum_machine *machine = &world.nodes[1].machine, former = world.nodes[0].machine;
+    struct quorum_vote vote;
     former.state.set.version++;
     promote(&world.nodes[1]);
-    struct sync_ask ask = {.kind = SYNC_STAND, .term = who->standing};
-    memcpy(ask.group, who->state.group, sizeof ask.group);
-    sync_who_asked(&former, &ask, world.now, &vote);
-    assert_int_equal(sync_members_find(&vote.set.now, former.state.id)->port, 0); /* it does not know its own */
-    sync_who_voted(who, &vote, world.now);
-    assert_int_equal(who->state.set.version, former.state.set.version);
-    assert_int_equal(sync_members_find(&who->state.set.now, former.state.id)->port, 1);
+    struct quorum_vote_request ask = {.kind = QUORUM_VOTE, .term = machine->term};
+    memcpy(ask.group, machine->state.group, sizeof ask.group);
+    quorum_machine_vote_requested(&former, &ask, world.now, &vote);
+    assert_int_equal(quorum_members_find(&vote.set.now, former.state.id)->port, 0); /* it does not know its own */
+    quorum_machine_voted(machine, &vote, world.now);
+    assert_int_equal(machine->state.set.version, former.state.set.version);
+    assert_int_equal(quorum_members_find(&machine->state.set.now, former.state.id)->port, 1);
 }
 
 static void a_change_of_the_set_needs_the_voters_of_both_sets(void **state) {
     world_begin(10, 3, 1);
     node_crash(&world.nodes[0], true);
     for (int i = 1; i < 3; i++) {
-        struct sync_set *set = &world.nodes[i].who.state.set;
-        set->before = (struct sync_members){.replicas = 1, .count = 3};
+        struct quorum_set *set = &world.nodes[i].machine.state.set;
+        set->before = (struct quorum_members){.replicas = 1, .count = 3};
         for (int j = 0; j < 3; j++) fresh_id(&world.nodes[0], set->before.list[j].id);
     }
     promote(&world.nodes[1]);
     run(5000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_STANDING);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
 }
 
 static void a_replica_counts_when_it_has_the_set_and_the_data(void **state) {
     world_begin(11, 3, 1);
-    struct sync_who *primary = &world.nodes[0].who;
+    struct quorum_machine *primary = &world.nodes[0].machine;
     write_commit(&world.nodes[0]); /* so that something is not committed */
     for (int i = 1; i < 3; i++) {  /* they have an older set */
-        sync_who_peer_stored(primary, world.nodes[i].who.state.id, &primary->standing, primary->state.set.version - 1);
-        sync_who_peer_acked(primary, world.nodes[i].who.state.id, world.nodes[0].len + 100);
+        quorum_machine_peer_stored(primary, world.nodes[i].machine.state.id, &primary->term,
+                                   primary->state.set.version - 1);
+        quorum_machine_peer_acked(primary, world.nodes[i].machine.state.id, world.nodes[0].len + 100);
     }
     int64_t before = primary->committed;
-    sync_who_peer_acked(primary, world.nodes[1].who.state.id, world.nodes[0].len + 200);
+    quorum_machine_peer_acked(primary, world.nodes[1].machine.state.id, world.nodes[0].len + 200);
     assert_int_equal(primary->committed, before);
-    sync_who_peer_stored(primary, world.nodes[1].who.state.id, &primary->standing, primary->state.set.version);
+    quorum_machine_peer_stored(primary, world.nodes[1].machine.state.id, &primary->term, primary->state.set.version);
     assert_true(primary->committed > before);
 }
 
@@ -255,11 +255,11 @@ static void a_server_that_is_promoted_again_and_again_leads(void **state) {
     world_begin(13, 3, 1);
     node_crash(&world.nodes[0], true);
     node_start(&world.nodes[0]); /* it has to copy its data, too */
-    for (int i = 0; i < 300 && world.nodes[0].who.status != SYNC_LEADING; i++) {
-        sync_who_stand(&world.nodes[0].who, world.now);
+    for (int i = 0; i < 300 && world.nodes[0].machine.status != QUORUM_LEADING; i++) {
+        quorum_machine_start_election(&world.nodes[0].machine, world.now);
         run(20);
     }
-    assert_int_equal(world.nodes[0].who.status, SYNC_LEADING);
+    assert_int_equal(world.nodes[0].machine.status, QUORUM_LEADING);
 }
 
 static void two_promoted_servers_do_not_depose_each_other_for_ever(void **state) {
@@ -285,7 +285,7 @@ static void a_candidate_does_without_a_voter_that_gives_no_copy(void **state) {
     write_commit(&world.nodes[0]); /* it has more than the others */
     promote(&world.nodes[1]);
     run(4000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_LEADING);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
     follow(&world.nodes[2], 1);
     run(1000);
     assert_true(world.acknowledged_count > before);
@@ -299,9 +299,9 @@ static void a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed(void 
     write_commit(&world.nodes[0]);
     promote(&world.nodes[1]);
     run(29000);
-    assert_int_not_equal(world.nodes[1].who.status, SYNC_LEADING);
+    assert_int_not_equal(world.nodes[1].machine.status, QUORUM_LEADING);
     run(10000);
-    assert_int_equal(world.nodes[1].who.status, SYNC_LEADING);
+    assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
 }
 
 enum { SEEDS = 150, SEEDS_OF_MOVES = 60 }; /* by default */
@@ -317,7 +317,7 @@ static void faults(unsigned count) {
         int leader = newest_leader_near(index);
         if (leader < 0 && below(2)) promote(&world.nodes[first + (unsigned)below(world.group)]);
         for (unsigned n = first; leader >= 0 && below(2) && n < first + world.group; n++)
-            if (world.nodes[n].who.status != SYNC_LEADING && world.nodes[n].follows != leader)
+            if (world.nodes[n].machine.status != QUORUM_LEADING && world.nodes[n].follows != leader)
                 follow(&world.nodes[n], leader);
     }
 }
@@ -336,13 +336,13 @@ static void end_of_faults(void) {
 }
 
 static bool all_are_in_sync(int leader) {
-    const struct sync_who *who = &world.nodes[leader].who;
+    const struct quorum_machine *machine = &world.nodes[leader].machine;
     for (unsigned i = 0; i < world.count; i++) {
         const struct node *node = &world.nodes[i];
         if ((int)i == leader) continue;
-        if (!node->link || !sync_members_find(&who->state.set.now, node->who.state.id)) return false;
+        if (!node->link || !quorum_members_find(&machine->state.set.now, node->machine.state.id)) return false;
     }
-    return sync_who_in_sync(who) == (int)world.count - 1 && !who->state.set.before.count;
+    return quorum_machine_in_sync(machine) == (int)world.count - 1 && !machine->state.set.before.count;
 }
 
 /* Servers that were promoted in vain come back, too, without another election by the outsider. */
@@ -351,7 +351,7 @@ static void everybody_comes_back(void) {
     /* A primary may just have stood down, for a term above those that others have promised. */
     for (int waited = 0; waited < 30 && (leader < 0 || !all_are_in_sync(leader)); waited++) {
         for (unsigned i = 0; leader >= 0 && i < world.count; i++) /* as Sentinel does */
-            if (world.nodes[i].follows != leader || world.nodes[i].who.status != SYNC_FOLLOWING)
+            if (world.nodes[i].follows != leader || world.nodes[i].machine.status != QUORUM_FOLLOWING)
                 follow(&world.nodes[i], leader);
         run(1000);
         if (newest_leader() >= 0) leader = newest_leader();
@@ -413,9 +413,9 @@ static void run_moves(uint64_t seed) {
         node->replica = i % 3 != 0;
         node->follows = i % 3 ? (int)(i / 3 * 3) : -1;
         node_start(node);
-        char group[SYNC_ID_LEN + 1];
+        char group[QUORUM_ID_LEN + 1];
         snprintf(group, sizeof group, "%040u", i / 3); /* shard_of() */
-        if (i % 3 == 0) sync_who_found(&node->who, group, world.now);
+        if (i % 3 == 0) quorum_machine_establish(&node->machine, group, world.now);
     }
     run(3000);
     faults(60);
@@ -453,7 +453,7 @@ static bool finds(unsigned trial, bool moves, uint64_t seed, char *said, size_t 
     return WEXITSTATUS(status) == 1;
 }
 
-/* The rules of sync_clients.h that were defects once, each with the first seed that shows what it breaks. Without the
+/* The rules of quorum_clients.h that were defects once, each with the first seed that shows what it breaks. Without the
  * rule the same seed shows nothing. A change of the simulator changes the seeds: `--trial RULE --seeds 1-10000` finds
  * the new one. */
 static void the_simulation_finds_what_each_broken_rule_breaks(void **state) {
@@ -481,40 +481,40 @@ static void the_simulation_finds_what_each_broken_rule_breaks(void **state) {
 
 static void damaged_texts_are_refused(void **state) {
     struct memory_output text;
-    struct sync_vote vote;
+    struct quorum_vote vote;
     world_begin(8, 3, 1);
-    struct sync_ask ask = {.kind = SYNC_STAND, .term = {.number = 1000}};
-    memcpy(ask.group, world.nodes[0].who.state.group, sizeof ask.group);
-    memcpy(ask.term.id, world.nodes[1].who.state.id, sizeof ask.term.id);
-    sync_who_asked(&world.nodes[2].who, &ask, world.now, &vote);
+    struct quorum_vote_request ask = {.kind = QUORUM_VOTE, .term = {.number = 1000}};
+    memcpy(ask.group, world.nodes[0].machine.state.group, sizeof ask.group);
+    memcpy(ask.term.id, world.nodes[1].machine.state.id, sizeof ask.term.id);
+    quorum_machine_vote_requested(&world.nodes[2].machine, &ask, world.now, &vote);
     memory_output_init(&text);
-    sync_vote_print(&text.out, &vote);
+    quorum_vote_print(&text.out, &vote);
     struct slice bytes = memory_output_slice(&text);
-    struct sync_vote again;
-    assert_true(sync_vote_parse(bytes, &again));
+    struct quorum_vote again;
+    assert_true(quorum_vote_parse(bytes, &again));
     assert_int_equal(again.set.now.count, 3);
     for (size_t len = 0; len < bytes.len - 2; len++)
-        assert_false(sync_vote_parse((struct slice){bytes.data, len}, &again) && again.set.now.count != 3);
+        assert_false(quorum_vote_parse((struct slice){bytes.data, len}, &again) && again.set.now.count != 3);
     char *copy = mem_strndup(bytes.data, bytes.len);
     for (size_t i = 0; i < bytes.len; i++) { /* no change may crash */
         for (int c = 0; c < 256; c += 5) {
             copy[i] = (char)c;
-            sync_vote_parse((struct slice){copy, bytes.len}, &again);
+            quorum_vote_parse((struct slice){copy, bytes.len}, &again);
         }
         copy[i] = bytes.data[i];
     }
     mem_free(copy);
     memory_output_clear(&text);
-    sync_state_print(&text.out, &world.nodes[0].who.state);
-    struct sync_state loaded;
+    quorum_state_print(&text.out, &world.nodes[0].machine.state);
+    struct quorum_state loaded;
     bytes = memory_output_slice(&text);
-    assert_true(sync_state_parse(bytes, &loaded));
-    assert_int_equal(sync_set_compare(&loaded.set, &world.nodes[0].who.state.set), 0);
+    assert_true(quorum_state_parse(bytes, &loaded));
+    assert_int_equal(quorum_set_compare(&loaded.set, &world.nodes[0].machine.state.set), 0);
     for (size_t len = 0; len < bytes.len; len++)
-        assert_false(sync_state_parse((struct slice){bytes.data, len}, &loaded));
+        assert_false(quorum_state_parse((struct slice){bytes.data, len}, &loaded));
     memory_output_free(&text);
-    struct sync_term term;
-    assert_false(sync_term_parse_words(SLICE("18446744073709551615"), slice_of(ask.term.id), &term));
+    struct quorum_term term;
+    assert_false(quorum_term_parse_words(SLICE("18446744073709551615"), slice_of(ask.term.id), &term));
 }
 
 static int usage(void) {
@@ -550,29 +550,26 @@ int main(int argc, char **argv) {
     const struct CMUnitTest moves_only[] = {cmocka_unit_test(keys_that_move_one_by_one_are_not_lost)};
     if (moves) return cmocka_run_group_tests(moves_only, NULL, NULL);
     if (seeds) return cmocka_run_group_tests(random_only, NULL, NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_group_forms_and_acknowledges),
-        cmocka_unit_test(a_promoted_replica_has_all_acknowledged_writes),
-        cmocka_unit_test(one_server_of_three_is_not_enough),
-        cmocka_unit_test(a_restarted_primary_takes_its_data_from_its_replicas),
-        cmocka_unit_test(a_server_without_a_group_or_a_set_does_not_lead),
-        cmocka_unit_test(a_server_that_is_not_eligible_does_not_lead),
-        cmocka_unit_test(a_dead_member_is_replaced_by_a_new_server),
-        cmocka_unit_test(a_new_server_takes_the_place_of_an_absent_member_at_once),
-        cmocka_unit_test(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said),
-        cmocka_unit_test(a_replica_has_the_data_of_the_primary_once_its_stream_continues_them),
-        cmocka_unit_test(a_candidate_learns_nothing_from_a_server_of_another_group),
-        cmocka_unit_test(a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set),
-        cmocka_unit_test(a_change_of_the_set_needs_the_voters_of_both_sets),
-        cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),
-        cmocka_unit_test(a_server_that_is_promoted_again_and_again_leads),
-        cmocka_unit_test(two_promoted_servers_do_not_depose_each_other_for_ever),
-        cmocka_unit_test(a_candidate_does_without_a_voter_that_gives_no_copy),
-        cmocka_unit_test(a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed),
-        cmocka_unit_test(damaged_texts_are_refused),
-        cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write),
-        cmocka_unit_test(keys_that_move_one_by_one_are_not_lost),
-        cmocka_unit_test(the_simulation_finds_what_each_broken_rule_breaks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(cmocka_unit_test(a_group_forms_and_acknowledges),
+                     cmocka_unit_test(a_promoted_replica_has_all_acknowledged_writes),
+                     cmocka_unit_test(one_server_of_three_is_not_enough),
+                     cmocka_unit_test(a_restarted_primary_takes_its_data_from_its_replicas),
+                     cmocka_unit_test(a_server_without_a_group_or_a_set_does_not_lead),
+                     cmocka_unit_test(a_server_that_is_not_eligible_does_not_lead),
+                     cmocka_unit_test(a_dead_member_is_replaced_by_a_new_server),
+                     cmocka_unit_test(a_new_server_takes_the_place_of_an_absent_member_at_once),
+                     cmocka_unit_test(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said),
+                     cmocka_unit_test(a_replica_has_the_data_of_the_primary_once_its_stream_continues_them),
+                     cmocka_unit_test(a_candidate_learns_nothing_from_a_server_of_another_group),
+                     cmocka_unit_test(a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set),
+                     cmocka_unit_test(a_change_of_the_set_needs_the_voters_of_both_sets),
+                     cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),
+                     cmocka_unit_test(a_server_that_is_promoted_again_and_again_leads),
+                     cmocka_unit_test(two_promoted_servers_do_not_depose_each_other_for_ever),
+                     cmocka_unit_test(a_candidate_does_without_a_voter_that_gives_no_copy),
+                     cmocka_unit_test(a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed),
+                     cmocka_unit_test(damaged_texts_are_refused),
+                     cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write),
+                     cmocka_unit_test(keys_that_move_one_by_one_are_not_lost),
+                     cmocka_unit_test(the_simulation_finds_what_each_broken_rule_breaks));
 }

@@ -53,11 +53,5 @@ static void storing_results(void **state) {
     replies("ZRANGE a 0 -1", "*1\r\n$1\r\nx\r\n");
 }
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        test(adding),
-        test(removing),
-        test(popping),
-        test(storing_results),
-    };
-    return cmocka_run_group_tests(tests, NULL, fixture_end);
+    return RUN_TESTS_WITH(NULL, fixture_end, test(adding), test(removing), test(popping), test(storing_results));
 }

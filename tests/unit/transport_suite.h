@@ -1,19 +1,16 @@
 /* transport_suite.h: tests of the guarantees of every transport, run over the transport in `suite`. Included by
  * test_socket.c (tcp, unix), test_tls.c and test_rdma*.c. Both ends run in one loop. */
+#include "unit.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "net/connection.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static struct suite {
     const struct transport *transport;

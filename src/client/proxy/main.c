@@ -63,7 +63,7 @@ static const char usage[] =
     "  valkey-rdma-proxy --server 192.0.2.1:6379 --listen /run/valkey-rdma-proxy/socket\n"
     "  valkey-rdma-proxy --server 192.0.2.1 --listen 7390 --threads 4 --cpus 2-5\n";
 
-static struct worker workers[THREADS_MAX];
+static struct proxy_worker workers[THREADS_MAX];
 static pthread_t threads[THREADS_MAX];
 static int worker_count = 1;
 static unsigned maxclients = 10000;
@@ -87,7 +87,7 @@ void proxy_print(const char *format, ...) {
     funlockfile(stdout);
 }
 
-static void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *format, ...) {
+static void __attribute__((noreturn, format(printf, 1, 2))) proxy_fail(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     fprintf(stderr, "valkey-rdma-proxy: ");
@@ -104,8 +104,8 @@ static uint64_t number(const char *option, const char *text, uint64_t least, uin
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        fail("%s %s: not a number from %llu to %llu", option, text, (unsigned long long)least,
-             (unsigned long long)most);
+        proxy_fail("%s %s: not a number from %llu to %llu", option, text, (unsigned long long)least,
+                   (unsigned long long)most);
     return value;
 }
 
@@ -120,7 +120,7 @@ static void split_address(const char *option, const char *text, bool bare_port, 
     }
     if (*text == '[') {
         const char *end = strchr(text, ']');
-        if (!end || (end[1] && end[1] != ':')) fail("%s %s: not an address", option, text);
+        if (!end || (end[1] && end[1] != ':')) proxy_fail("%s %s: not an address", option, text);
         from = text + 1;
         len = (size_t)(end - from);
         if (end[1]) digits = end + 2;
@@ -128,7 +128,7 @@ static void split_address(const char *option, const char *text, bool bare_port, 
         len = (size_t)(colon - text);
         digits = colon + 1;
     }
-    if (len == 0) fail("%s %s: there is no host", option, text);
+    if (len == 0) proxy_fail("%s %s: there is no host", option, text);
     *host = mem_strndup(from, len);
     *port = digits ? (int)number(option, digits, bare_port ? 0 : 1, 65535) : fallback;
 }
@@ -156,20 +156,20 @@ static void parse(int argc, char **argv) {
             flag = false;
         if (flag) continue;
         if (!value && strncmp(option, "--", 2) == 0)
-            fail("%s: its value is missing, or there is no such option", option);
+            proxy_fail("%s: its value is missing, or there is no such option", option);
         i++;
         if (strcmp(option, "--server") == 0) {
             char *host;
             split_address(option, value, false, 6379, &host, &proxy_options.server_port);
             proxy_options.server_host = host;
         } else if (strcmp(option, "--listen") == 0) {
-            if (wanted_count == LISTENERS_MAX) fail("--listen: more than %d addresses", LISTENERS_MAX);
+            if (wanted_count == LISTENERS_MAX) proxy_fail("--listen: more than %d addresses", LISTENERS_MAX);
             wanted[wanted_count++] = value;
         } else if (strcmp(option, "--unixsocketperm") == 0) {
             char *end;
             unsigned long mode = strtoul(value, &end, 8);
             if (*value < '0' || *value > '7' || *end || mode > 0777 || mode == 0)
-                fail("%s %s: not an octal mode", option, value);
+                proxy_fail("%s %s: not an octal mode", option, value);
             unix_mode = (int)mode;
         } else if (strcmp(option, "--unixsocketgroup") == 0)
             unix_group = value;
@@ -194,9 +194,9 @@ static void parse(int argc, char **argv) {
         else if (strcmp(option, "--status") == 0)
             status_us = number(option, value, 1, 86400) * 1000000;
         else
-            fail("%s: there is no such option. --help shows the options", option);
+            proxy_fail("%s: there is no such option. --help shows the options", option);
     }
-    if (!proxy_options.server_host) fail("--server HOST:PORT is missing. --help shows the options");
+    if (!proxy_options.server_host) proxy_fail("--server HOST:PORT is missing. --help shows the options");
     if (!wanted_count) wanted[wanted_count++] = "127.0.0.1:6379";
 }
 
@@ -212,7 +212,7 @@ static void print_status(void) {
     uint64_t accepted = 0, failed = 0, to_server = 0, to_clients = 0;
     char each[THREADS_MAX * 12] = "";
     for (int i = 0; i < worker_count; i++) {
-        const struct worker *w = &workers[i];
+        const struct proxy_worker *w = &workers[i];
         accepted += w->accepted, failed += w->failed;
         to_server += w->bytes_to_server, to_clients += w->bytes_to_clients;
         size_t len = strlen(each);
@@ -233,7 +233,7 @@ static uint64_t status_due(struct event_timer *timer) {
 /* --- Clients --- */
 
 static struct event_loop *place(struct listener *listener) {
-    struct worker *least = &workers[0];
+    struct proxy_worker *least = &workers[0];
     for (int i = 1; i < worker_count; i++)
         if (workers[i].clients < least->clients) least = &workers[i];
     /* Counted here, so that several in a row do not all go to the same one. Worker 0 counts in accepted(). */
@@ -241,7 +241,7 @@ static struct event_loop *place(struct listener *listener) {
     return least->loop;
 }
 
-static void begin(struct worker *worker, struct connection *conn) {
+static void proxy_begin(struct proxy_worker *worker, struct connection *conn) {
     if (clients_now() > maxclients || worker->ending) {
         worker->clients--;
         refused++;
@@ -252,14 +252,14 @@ static void begin(struct worker *worker, struct connection *conn) {
     pair_start(worker, conn);
 }
 
-static void accepted(struct listener *listener, struct connection *conn) {
+static void proxy_accepted(struct listener *listener, struct connection *conn) {
     workers[0].clients++;
-    begin(&workers[0], conn);
+    proxy_begin(&workers[0], conn);
 }
 
 static void arrived(struct connection *conn) {
     for (int i = 1; i < worker_count; i++)
-        if (workers[i].loop == conn->loop) begin(&workers[i], conn);
+        if (workers[i].loop == conn->loop) proxy_begin(&workers[i], conn);
 }
 
 static void listen_at(const char *text) {
@@ -273,21 +273,22 @@ static void listen_at(const char *text) {
     struct address address = {.port = port};
     snprintf(address.host, sizeof address.host, "%s", strcmp(host, "localhost") == 0 ? "127.0.0.1" : host);
     if (!is_path && !allow_remote && !address_is_loopback(&address))
-        fail("--listen %s: not a loopback address. Other machines could send commands to the server through it, not "
-             "encrypted. --allow-remote permits it",
-             text);
+        proxy_fail(
+            "--listen %s: not a loopback address. Other machines could send commands to the server through it, not "
+            "encrypted. --allow-remote permits it",
+            text);
     struct listen_options options = {.host = is_path ? host : address.host,
                                      .port = port,
                                      .backlog = 511,
                                      .accept_batch = 100,
                                      .unix_mode = unix_mode,
                                      .unix_group = unix_group,
-                                     .accepted = accepted,
+                                     .accepted = proxy_accepted,
                                      .place = worker_count > 1 ? place : NULL,
                                      .arrived = arrived};
     struct listener *listener =
         conn_listen(is_path ? &transport_unix : &transport_tcp, workers[0].loop, &options, error, sizeof error);
-    if (!listener) fail("%s", error);
+    if (!listener) proxy_fail("%s", error);
     listeners[listener_count++] = listener;
     if (is_path)
         proxy_print("ready %s", host);
@@ -314,7 +315,7 @@ static void pin(int index) {
 }
 
 /* Until all pairs are closed, or the time is over. */
-static void end_pairs(struct worker *worker) {
+static void end_pairs(struct proxy_worker *worker) {
     worker->ending = true;
     pairs_end(worker);
     uint64_t until = clock_monotonic_us() + END_US;
@@ -323,7 +324,7 @@ static void end_pairs(struct worker *worker) {
 }
 
 static void *run_worker(void *argument) {
-    struct worker *worker = argument;
+    struct proxy_worker *worker = argument;
     pin((int)(worker - workers));
     while (!ending) event_loop_turn(worker->loop, -1);
     end_pairs(worker);
@@ -349,7 +350,7 @@ int main(int argc, char **argv) {
     parse(argc, argv);
     cpu_set_t set;
     char error[200];
-    if (cpus && !pin_parse_cpulist(cpus, &set, error, sizeof error)) fail("--cpus %s: %s", cpus, error);
+    if (cpus && !pin_parse_cpulist(cpus, &set, error, sizeof error)) proxy_fail("--cpus %s: %s", cpus, error);
     if (cpus) rdma_settings.completion_vector = RDMA_VECTOR_AUTO;
     log_level = LOG_LEVEL_WARNING;
     started_us = clock_monotonic_us();
@@ -367,7 +368,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < wanted_count; i++) listen_at(wanted[i]);
     for (int i = 1; i < worker_count; i++) {
         int result = thread_create(&threads[i], run_worker, &workers[i]);
-        if (result) fail("thread %d: %s", i, strerror(-result));
+        if (result) proxy_fail("thread %d: %s", i, strerror(-result));
     }
     pin(0);
     struct event_timer status = {0};

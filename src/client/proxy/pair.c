@@ -17,16 +17,16 @@ enum { QUIET_US = 200 * 1000, LOOK_US = 20 * 1000 };
 
 struct side {
     struct connection *conn; /* NULL: closed */
-    struct pair *pair;
+    struct proxy_pair *pair;
     struct side *other;
     bool ended;            /* the peer has sent its last byte */
     bool closing;          /* to be closed when all is sent */
     uint64_t last_us;      /* of its last bytes */
     _Atomic uint64_t *sum; /* of the bytes that went to it */
 };
-struct pair {
+struct proxy_pair {
     struct list_link link; /* in worker->pairs */
-    struct worker *worker;
+    struct proxy_worker *worker;
     struct side client, server;
     bool connected;
     char name[128];
@@ -36,11 +36,11 @@ struct pair {
 };
 
 static void pair_free(struct event_deferred *deferred) {
-    mem_free(container_of(deferred, struct pair, deferred));
+    mem_free(container_of(deferred, struct proxy_pair, deferred));
 }
 
 static void side_close(struct side *side) {
-    struct pair *pair = side->pair;
+    struct proxy_pair *pair = side->pair;
     if (!side->conn) return;
     conn_close(side->conn);
     side->conn = NULL;
@@ -104,7 +104,7 @@ static void on_drained(struct connection *conn) {
 }
 
 static uint64_t waited_for_replies(struct event_timer *timer) {
-    struct pair *pair = container_of(timer, struct pair, timer);
+    struct proxy_pair *pair = container_of(timer, struct proxy_pair, timer);
     uint64_t now = clock_mono();
     bool replied = pair->server.last_us > pair->client.last_us;
     bool busy = pair->client.conn && conn_pending(pair->client.conn) > 0; /* it takes its replies */
@@ -116,7 +116,7 @@ static uint64_t waited_for_replies(struct event_timer *timer) {
 
 /* The side has ended. Once everything it sent is passed on, the other one ends, too. */
 static void finish_forwarding(struct side *side) {
-    struct pair *pair = side->pair;
+    struct proxy_pair *pair = side->pair;
     if (side->conn && side->conn->in_len && side->other->conn) return; /* on_drained() goes on */
     if (side == &pair->server || !pair->server.conn || side->conn->error) {
         side_close(side);
@@ -134,9 +134,9 @@ static void finish_forwarding(struct side *side) {
     }
 }
 
-static void on_closed(struct connection *conn) {
+static void pair_on_closed(struct connection *conn) {
     struct side *side = conn->owner;
-    struct pair *pair = side->pair;
+    struct proxy_pair *pair = side->pair;
     side->ended = true;
     if (side == &pair->server && !pair->connected) {
         atomic_fetch_add(&pair->worker->failed, 1);
@@ -155,7 +155,7 @@ static void on_closed(struct connection *conn) {
     finish_forwarding(side);
 }
 
-static void on_connected(struct connection *conn) {
+static void pair_on_connected(struct connection *conn) {
     struct side *side = conn->owner;
     side->pair->connected = true;
     conn_flush(conn);
@@ -169,10 +169,10 @@ static void on_connected(struct connection *conn) {
 }
 
 static const struct connection_events events = {
-    .connected = on_connected, .readable = on_readable, .drained = on_drained, .closed = on_closed};
+    .connected = pair_on_connected, .readable = on_readable, .drained = on_drained, .closed = pair_on_closed};
 
-void pair_start(struct worker *worker, struct connection *client) {
-    struct pair *pair = mem_calloc(1, sizeof *pair);
+void pair_start(struct proxy_worker *worker, struct connection *client) {
+    struct proxy_pair *pair = mem_calloc(1, sizeof *pair);
     pair->worker = worker;
     pair->client =
         (struct side){.conn = client, .pair = pair, .other = &pair->server, .sum = &worker->bytes_to_clients};
@@ -194,9 +194,8 @@ void pair_start(struct worker *worker, struct connection *client) {
     if (proxy_options.verbose) proxy_print("%s: connected", pair->name);
 }
 
-void pairs_end(struct worker *worker) {
-    list_each(&worker->pairs, link) {
-        struct pair *pair = container_of(link, struct pair, link);
+void pairs_end(struct proxy_worker *worker) {
+    list_each_entry(&worker->pairs, struct proxy_pair, link, pair) {
         close_drained(&pair->client);
         close_drained(&pair->server);
     }

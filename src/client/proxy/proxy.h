@@ -34,7 +34,7 @@ struct proxy_options {
 };
 extern struct proxy_options proxy_options;
 
-struct worker {
+struct proxy_worker {
     struct event_loop *loop;
     struct list pairs;
     bool ending; /* no new pairs */
@@ -44,8 +44,9 @@ struct worker {
 };
 
 /* A client has connected; the pair is the worker's. */
-void pair_start(struct worker *worker, struct connection *client);
-void pairs_end(struct worker *worker); /* closes all; what was received is still passed on, for 2 seconds at most */
+void pair_start(struct proxy_worker *worker, struct connection *client);
+void pairs_end(
+    struct proxy_worker *worker); /* closes all; what was received is still passed on, for 2 seconds at most */
 void pair_refuse(struct connection *client, const char *reason);                 /* sends the error and closes */
 void proxy_print(const char *format, ...) __attribute__((format(printf, 1, 2))); /* a line on standard output */
 #endif

@@ -32,13 +32,13 @@ void real_find(void) {
     if (!real_fcntl64) real_fcntl64 = real_fcntl;
 }
 
-static int fail(int error) {
+static int run_calls_fail(int error) {
     errno = error;
     return -1;
 }
 /* The result of a function that returns -errno. */
 static ssize_t result_of(ssize_t result) {
-    return result < 0 ? fail((int)-result) : result;
+    return result < 0 ? run_calls_fail((int)-result) : result;
 }
 
 /* The number is about to be free, or another file's. links_closed() follows. */
@@ -73,11 +73,11 @@ static void detect_uring(void) {
 
 /* The result of link_connect(). */
 static int finish_connect(int fd, const struct sockaddr *address, socklen_t len, int result) {
-    if (result <= 0) return result < 0 ? fail(-result) : 0;
+    if (result <= 0) return result < 0 ? run_calls_fail(-result) : 0;
     int connected = real_connect(fd, address, len);
     if (connected == 0 || result == 1) return connected;
     if (errno == EISCONN) return 0;
-    return errno == EALREADY ? fail(EINPROGRESS) : -1; /* SO_SNDTIMEO */
+    return errno == EALREADY ? run_calls_fail(EINPROGRESS) : -1; /* SO_SNDTIMEO */
 }
 
 EXPORTED int connect(int fd, const struct sockaddr *address, socklen_t len) {
@@ -101,7 +101,7 @@ EXPORTED int connect(int fd, const struct sockaddr *address, socklen_t len) {
         link->told = true;
         if (anew) link_forget(link);
         link_leave(link);
-        if (!anew) return error ? fail(error) : 0;
+        if (!anew) return error ? run_calls_fail(error) : 0;
     }
     if (!mapping) return real_connect(fd, address, len);
     detect_uring();
@@ -247,7 +247,7 @@ EXPORTED ssize_t writev(int fd, const struct iovec *vector, int count) {
     if (link) {
         if (count < 0 || count > 1024) {
             link_leave(link);
-            return fail(EINVAL);
+            return run_calls_fail(EINVAL);
         }
         ssize_t result = transmit(link, vector, count, 0);
         if (result != -ENOLINK) return result_of(result);
@@ -352,7 +352,7 @@ EXPORTED ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t of
     real_ready();
     use_natively(fd);
     if (real_preadv2) return real_preadv2(fd, vector, count, offset, flags);
-    return fail(ENOSYS);
+    return run_calls_fail(ENOSYS);
 }
 EXPORTED ssize_t preadv64v2(int fd, const struct iovec *vector, int count, off64_t offset, int flags)
     __attribute__((alias("preadv2")));
@@ -388,7 +388,8 @@ EXPORTED int getpeername(int fd, struct sockaddr *address, socklen_t *len) {
     real_ready();
     struct link *link = link_enter_any(fd);
     if (!link) return real_getpeername(fd, address, len);
-    int result = link->state == LINK_OPEN ? give_address(&link->peer, link->peer_len, address, len) : fail(ENOTCONN);
+    int result =
+        link->state == LINK_OPEN ? give_address(&link->peer, link->peer_len, address, len) : run_calls_fail(ENOTCONN);
     link_leave(link);
     return result;
 }
@@ -404,7 +405,7 @@ EXPORTED int getsockname(int fd, struct sockaddr *address, socklen_t *len) {
 }
 
 static int give_int(int value, void *to, socklen_t *len) {
-    if (*len < sizeof value) return fail(EINVAL);
+    if (*len < sizeof value) return run_calls_fail(EINVAL);
     memcpy(to, &value, *len = sizeof value);
     return 0;
 }
@@ -454,7 +455,7 @@ EXPORTED int shutdown(int fd, int how) {
     if (!link) return real_shutdown(fd, how);
     int result = link_shutdown(link, how);
     link_leave(link);
-    return result < 0 ? fail(-result) : 0;
+    return result < 0 ? run_calls_fail(-result) : 0;
 }
 
 static void set_nonblocking(int fd, bool on) {
@@ -470,7 +471,7 @@ static bool is_other_process(void) {
     return getpid() != engine_process();
 }
 
-/* Whether copies of the descriptor are to be known, too. */
+/* Whether copies of the descriptor are tracked, too. */
 static bool is_known(int fd) {
     return fd_is_link(fd) || fd_is_set(fd) || sets_has_socket(fd);
 }
@@ -543,7 +544,8 @@ EXPORTED int ioctl(int fd, unsigned long request, ...) {
 EXPORTED int close(int fd) {
     real_ready();
     if (!mappings_exist() || is_other_process()) return real_close(fd);
-    if (engine_is_own(fd) && !engine_locked_here()) return fail(EBADF); /* a program that closes all numbers */
+    if (engine_is_own(fd) && !engine_locked_here())
+        return run_calls_fail(EBADF); /* a program that closes all numbers */
     struct link *links_closing = NULL;
     closing(fd, &links_closing);
     int result = real_close(fd);
@@ -563,7 +565,7 @@ static int replace(int fd, int copy, int flags, bool with_flags) {
     struct link *links_closing = NULL;
     bool valid = fd != copy && !(flags & ~O_CLOEXEC);
     if (mappings_exist() && valid && !is_other_process()) {
-        if (engine_is_own(copy)) return fail(EBUSY);
+        if (engine_is_own(copy)) return run_calls_fail(EBUSY);
         if (real_fcntl(fd, F_GETFD) >= 0 && copy >= 0) closing(copy, &links_closing);
     }
     int result = with_flags ? real_dup3(fd, copy, flags) : real_dup2(fd, copy);
@@ -585,7 +587,7 @@ EXPORTED int dup3(int fd, int copy, int flags) {
 EXPORTED int close_range(unsigned first, unsigned last, int flags) {
     real_ready();
     if (!mappings_exist() || is_other_process() || flags & CLOSE_RANGE_CLOEXEC || first > last)
-        return real_close_range ? real_close_range(first, last, flags) : fail(ENOSYS);
+        return real_close_range ? real_close_range(first, last, flags) : run_calls_fail(ENOSYS);
     unsigned most = last < LINK_TABLE ? last : LINK_TABLE - 1, begin = first;
     struct link *links_closing = NULL;
     int result = 0;

@@ -161,10 +161,8 @@ static void find_leader(void) {
 }
 
 void engine_wake(const struct link *link) {
-    list_each(&sleepers, item) {
-        struct sleeper *sleeper = container_of(item, struct sleeper, link);
+    list_each_entry(&sleepers, struct sleeper, link, sleeper)
         if (!sleeper->only || sleeper->only == link) kick(sleeper);
-    }
 }
 
 void engine_turn(void) {
@@ -175,7 +173,7 @@ void engine_turn(void) {
 
 /* --- Waiting --- */
 
-void wait_begin(struct wait *wait, int64_t timeout_us) {
+void wait_begin(struct run_wait *wait, int64_t timeout_us) {
     wait->began_us = clock_monotonic_us();
     wait->deadline_us = timeout_us < 0 ? UINT64_MAX : wait->began_us + (uint64_t)timeout_us;
     wait->decided = wait->spun = false;
@@ -285,7 +283,8 @@ static bool spin_is_worthwhile(void) {
     return vain < VAIN || ++skipped % RETRY == 0;
 }
 
-int wait_more(struct wait *wait, const struct link *link, struct pollfd *fds, unsigned count, const sigset_t *mask) {
+int wait_more(struct run_wait *wait, const struct link *link, struct pollfd *fds, unsigned count,
+              const sigset_t *mask) {
     uint64_t now = clock_monotonic_us();
     for (unsigned i = 0; i < count; i++) fds[i].revents = 0;
     if (now >= wait->deadline_us) return takes_signal(mask) ? -EINTR : -ETIMEDOUT;
@@ -311,7 +310,7 @@ int wait_more(struct wait *wait, const struct link *link, struct pollfd *fds, un
     return sleep_now(wait->deadline_us, link, fds, count, mask, false);
 }
 
-void wait_succeeded(const struct wait *wait) {
+void wait_succeeded(const struct run_wait *wait) {
     if (clock_monotonic_us() - wait->began_us < mapping_spin_us()) vain = 0;
 }
 
@@ -407,7 +406,7 @@ pid_t engine_process(void) {
 
 /* The handlers of rdma-core's loader, of the software device and of the allocator, which begin() has called, come
  * later: links_await_decision() may use them. fork() is no cancellation point. */
-static void before_fork(void) {
+static void run_engine_before_fork(void) {
     int state;
     if (locked_here) return; /* from a signal handler; the child can only exec */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
@@ -440,7 +439,7 @@ __attribute__((constructor)) static void begin(void) {
     process = getpid();
     list_init(&sleepers);
     mappings_read();
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    pthread_atfork(run_engine_before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 __attribute__((destructor)) static void finish(void) {

@@ -60,10 +60,7 @@ static void free_if_unused(struct link *link) {
 
 bool link_add_fd(struct link *link, int fd) {
     if ((unsigned)fd >= LINK_TABLE) return false;
-    if (link->fd_count == link->fd_space) {
-        link->fd_space = link->fd_space ? link->fd_space * 2 : 2;
-        link->fds = mem_realloc(link->fds, link->fd_space * sizeof *link->fds);
-    }
+    mem_grow(link->fds, link->fd_count, link->fd_space, 2);
     link->fds[link->fd_count++] = fd;
     atomic_store(&link_table[fd], link);
     return true;
@@ -136,7 +133,7 @@ void link_forget(struct link *link) {
     free_if_unused(link);
 }
 
-static struct link *enter(int fd, bool any) {
+static struct link *run_link_enter(int fd, bool any) {
     if (!fd_is_link(fd) || engine_locked_here()) return NULL;
     engine_lock();
     struct link *link = atomic_load_explicit(&link_table[fd], memory_order_relaxed);
@@ -155,10 +152,10 @@ static struct link *enter(int fd, bool any) {
     return link;
 }
 struct link *link_enter(int fd) {
-    return enter(fd, false);
+    return run_link_enter(fd, false);
 }
 struct link *link_enter_any(int fd) {
-    return enter(fd, true);
+    return run_link_enter(fd, true);
 }
 void link_leave(struct link *link) {
     link->users--;
@@ -198,7 +195,7 @@ int link_take_error(struct link *link) {
     return error;
 }
 
-static void changed(struct link *link) {
+static void run_link_changed(struct link *link) {
     sets_link_changed(link);
     engine_wake(link);
     if (link->relay) pump(link);
@@ -256,7 +253,7 @@ static void to_sockaddr(const struct address *from, struct sockaddr_storage *to,
 
 static void on_failed(struct link *link, int error, const char *text);
 
-static void on_connected(struct connection *conn) {
+static void run_link_on_connected(struct connection *conn) {
     struct link *link = conn->owner;
     struct address address;
     memset(&link->local, 0, sizeof link->local);
@@ -271,7 +268,7 @@ static void on_connected(struct connection *conn) {
     }
     link->state = LINK_OPEN;
     mapping_say(link->mapping, NULL);
-    changed(link);
+    run_link_changed(link);
 }
 
 /* RDMA has failed: the program's socket is connected instead, or begins to be. So it is never seen unconnected, by no
@@ -289,7 +286,7 @@ static void fall_back(struct link *link) {
     link->error = error;
     if (error && error != EINPROGRESS) {
         link->state = LINK_OVER;
-        changed(link);
+        run_link_changed(link);
     } else {
         link->tcp = true;
         link_forget(link);
@@ -315,7 +312,7 @@ static int error_like_tcp(int error) {
     return error == 0 || error == ETIMEDOUT ? error : ECONNRESET;
 }
 
-static void on_closed(struct connection *conn) {
+static void run_link_on_closed(struct connection *conn) {
     struct link *link = conn->owner;
     if (link->state == LINK_CONNECTING) {
         on_failed(link, conn->error, conn_error_text(conn));
@@ -325,14 +322,14 @@ static void on_closed(struct connection *conn) {
     link->reset = conn->error != 0;
     if (!link->error) link->error = error_like_tcp(conn->error);
     if (!conn->in_len) close_connection(link);
-    changed(link);
+    run_link_changed(link);
 }
 
 static uint64_t half_closed_long_enough(struct event_timer *timer) {
     struct link *link = container_of(timer, struct link, half_closed);
     link->ended = true;
     close_connection(link);
-    changed(link);
+    run_link_changed(link);
     return 0;
 }
 
@@ -347,17 +344,17 @@ static void on_readable(struct connection *conn) {
         await_end(link);
     else if (link->unanswered)
         link->unanswered--;
-    changed(link);
+    run_link_changed(link);
 }
 static void on_drained(struct connection *conn) {
     struct link *link = conn->owner;
     if (!link->was_full && !link->relay) return;
     link->was_full = false;
-    changed(link);
+    run_link_changed(link);
 }
 
 static const struct connection_events events = {
-    .connected = on_connected, .readable = on_readable, .drained = on_drained, .closed = on_closed};
+    .connected = run_link_on_connected, .readable = on_readable, .drained = on_drained, .closed = run_link_on_closed};
 
 static void close_connection(struct link *link) {
     struct connection *conn = link->conn;
@@ -371,15 +368,13 @@ static bool a_fork_waits(void) {
     return forks > 0;
 }
 static bool any_is_connecting(void) {
-    list_each(&links, item) {
-        const struct link *link = container_of(item, struct link, link);
+    list_each_entry(&links, const struct link, link, link)
         if (link->state == LINK_CONNECTING && link->fd_count) return true;
-    }
     return false;
 }
 /* A signal does not end it. */
 static void wait_while(bool (*holds)(void)) {
-    struct wait wait;
+    struct run_wait wait;
     wait_begin(&wait, -1);
     while (holds()) {
         engine_turn();
@@ -390,7 +385,7 @@ static void wait_while(bool (*holds)(void)) {
 /* The result of connect(): waits if the socket blocks. */
 static int await_decision(struct link *link, int fd) {
     bool blocking = !link->nonblocking;
-    struct wait wait;
+    struct run_wait wait;
     wait_begin(&wait, blocking ? link->send_timeout_us : 0);
     int result = 0;
     engine_turn();
@@ -407,7 +402,7 @@ static int await_decision(struct link *link, int fd) {
         result = link->error ? -link_take_error(link) : -ECONNREFUSED;
         link_forget(link);
     } else if (result == -ETIMEDOUT || !blocking) {
-        result = -EINPROGRESS; /* also if it is open, as a socket would: the program expects to be told later */
+        result = -EINPROGRESS; /* also if it is open, as with a socket: the program waits for the event */
     } else if (link->state == LINK_OPEN) {
         link->told = true;
     }
@@ -476,7 +471,7 @@ static void after_input(struct link *link) {
 }
 
 /* What there is, without waiting: a count, 0 at the end, or -errno. */
-static ssize_t take(struct link *link, const struct iovec *vector, int count, size_t skip, int flags) {
+static ssize_t run_link_take(struct link *link, const struct iovec *vector, int count, size_t skip, int flags) {
     if (link->state <= LINK_FAILED) return -EAGAIN;
     if (!link_readable(link)) {
         if (link->no_read) return 0;
@@ -522,9 +517,9 @@ ssize_t link_receive(struct link *link, const struct iovec *vector, int count, i
     if (flags & MSG_OOB) return -EINVAL;
     if (flags & MSG_ERRQUEUE) return -EAGAIN;
     bool wait_all = flags & MSG_WAITALL && !(flags & (MSG_PEEK | MSG_DONTWAIT)) && !link->nonblocking;
-    struct wait wait = {0};
+    struct run_wait wait = {0};
     for (bool turned = false;;) {
-        ssize_t got = size == done ? 0 : take(link, vector, count, done, flags);
+        ssize_t got = size == done ? 0 : run_link_take(link, vector, count, done, flags);
         if (got > 0) {
             done += (size_t)got;
             if (!wait_all || done == size) break;
@@ -556,7 +551,7 @@ ssize_t link_receive(struct link *link, const struct iovec *vector, int count, i
 
 /* --- Output --- */
 
-static ssize_t put(struct link *link, const struct iovec *vector, int count, size_t skip) {
+static ssize_t run_link_put(struct link *link, const struct iovec *vector, int count, size_t skip) {
     if (link->state <= LINK_FAILED) return -EAGAIN;
     if (link->no_write) return -EPIPE;
     if (link->error) {
@@ -589,10 +584,10 @@ static ssize_t put(struct link *link, const struct iovec *vector, int count, siz
 
 ssize_t link_send(struct link *link, const struct iovec *vector, int count, int flags) {
     size_t size = vector_size(vector, count), done = 0;
-    struct wait wait = {0};
+    struct run_wait wait = {0};
     if (flags & MSG_OOB) return -EOPNOTSUPP;
     while (done < size) {
-        ssize_t put_now = put(link, vector, count, done);
+        ssize_t put_now = run_link_put(link, vector, count, done);
         if (put_now > 0) {
             done += (size_t)put_now;
             continue;
@@ -627,7 +622,7 @@ int link_shutdown(struct link *link, int how) {
         close_connection(link);
     else if (link->no_write)
         await_end(link);
-    changed(link);
+    run_link_changed(link);
     return 0;
 }
 
@@ -669,7 +664,7 @@ static void side_ready(struct event_io *io, int mask) {
         if (got > 0) {
             link_relay(link);
             struct iovec vector = {bytes, (size_t)got};
-            if (put(link, &vector, 1, 0) != got) close_side(link); /* the connection is over */
+            if (run_link_put(link, &vector, 1, 0) != got) close_side(link); /* the connection is over */
         } else if (got == 0) {
             struct pollfd hup = {.fd = link->side};
             if (link->no_write) {
@@ -715,8 +710,7 @@ void links_await_decision(void) {
 
 void links_after_fork(void) {
     forks = 0; /* of other threads */
-    list_each(&links, item) {
-        struct link *link = container_of(item, struct link, link);
+    list_each_entry(&links, struct link, link, link) {
         link->inherited = true;
         link->users = 0;
         link->conn = NULL;
@@ -727,8 +721,7 @@ void links_after_fork(void) {
 
 /* A link with bytes from plain system calls that are not read yet. */
 static struct link *find_unsent(void) {
-    list_each(&links, item) {
-        struct link *link = container_of(item, struct link, link);
+    list_each_entry(&links, struct link, link, link) {
         if (link->conn && link->state == LINK_OPEN && link->side >= 0 && peek_side(link) > 0) return link;
     }
     return NULL;
@@ -739,7 +732,7 @@ void links_flush(void) {
     engine_lock();
     uint64_t until = clock_monotonic_us() + FLUSH_US;
     for (struct link *link; clock_monotonic_us() < until && (link = find_unsent());) {
-        struct wait wait;
+        struct run_wait wait;
         if (space(link)) {
             side_ready(&link->side_io, EVENT_READ);
             continue;
@@ -748,12 +741,10 @@ void links_flush(void) {
         wait_more(&wait, NULL, NULL, 0, NULL);
         engine_turn();
     }
-    list_each(&links, item) {
-        struct link *link = container_of(item, struct link, link);
+    list_each_entry(&links, struct link, link, link)
         if (link->conn && link->state == LINK_OPEN) close_connection(link);
-    }
     while (rdma_stats()->connections && clock_monotonic_us() < until) {
-        struct wait wait;
+        struct run_wait wait;
         engine_turn();
         if (!rdma_stats()->connections) break;
         wait_begin(&wait, 1000);

@@ -47,7 +47,7 @@ static bool split(char *text, char **host, int *port) {
     return true;
 }
 
-static bool add(char *text) {
+static bool run_mapping_add(char *text) {
     struct mapping m = {0};
     char *from, *to, *target = strchr(text, '=');
     int port;
@@ -71,7 +71,7 @@ static bool add(char *text) {
     return true;
 }
 
-static uint32_t number_of(const char *name, uint32_t otherwise, uint32_t most) {
+static uint32_t run_mapping_number_of(const char *name, uint32_t otherwise, uint32_t most) {
     const char *text = getenv(name);
     char *end;
     if (!text || !*text) return otherwise;
@@ -82,16 +82,16 @@ static uint32_t number_of(const char *name, uint32_t otherwise, uint32_t most) {
 void mappings_read(void) {
     const char *list = getenv("VALKEY_RDMA_RUN_MAP");
     if (!list || !*list) return;
-    required = number_of("VALKEY_RDMA_RUN_REQUIRE", 0, 1);
-    quiet = number_of("VALKEY_RDMA_RUN_QUIET", 0, 1);
-    timeout_ms = number_of("VALKEY_RDMA_RUN_TIMEOUT", timeout_ms, 3600 * 1000);
-    spin_us = number_of("VALKEY_RDMA_RUN_SPIN", spin_us, 1000 * 1000);
+    required = run_mapping_number_of("VALKEY_RDMA_RUN_REQUIRE", 0, 1);
+    quiet = run_mapping_number_of("VALKEY_RDMA_RUN_QUIET", 0, 1);
+    timeout_ms = run_mapping_number_of("VALKEY_RDMA_RUN_TIMEOUT", timeout_ms, 3600 * 1000);
+    spin_us = run_mapping_number_of("VALKEY_RDMA_RUN_SPIN", spin_us, 1000 * 1000);
     status = getenv("VALKEY_RDMA_RUN_STATUS");
     if (status && !*status) status = NULL;
     if (status) status = mem_strdup(status);
     char *copy = mem_strdup(list), *rest = copy, *one;
     while ((one = strsep(&rest, " ")))
-        if (*one && !add(one)) say("VALKEY_RDMA_RUN_MAP has an invalid part, which is ignored");
+        if (*one && !run_mapping_add(one)) say("VALKEY_RDMA_RUN_MAP has an invalid part, which is ignored");
     mem_free(copy);
 }
 

@@ -56,7 +56,7 @@ static int merge(struct pollfd *fds, nfds_t count, const struct pollfd *rest) {
 static int poll_links(struct pollfd *fds, nfds_t count, int64_t timeout_us, const sigset_t *mask) {
     struct pollfd few[16], *rest = few;
     bool others, links_left;
-    struct wait wait;
+    struct run_wait wait;
     int result = 0;
     if (count > 16 && !(rest = mem_try_alloc(count * sizeof *rest))) {
         errno = ENOMEM;
@@ -200,7 +200,7 @@ EXPORTED int select(int count, fd_set *in, fd_set *out, fd_set *odd, struct time
     real_ready();
     if (!select_has_links(count, in, out, odd)) return real_select(count, in, out, odd, timeout);
     if (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) return invalid();
-    struct wait wait;
+    struct run_wait wait;
     wait_begin(&wait, 0);
     uint64_t began = wait.began_us;
     int64_t us = -1;

@@ -142,7 +142,7 @@ struct link {
     bool no_read, no_write; /* shut down by the program */
     bool nonblocking;       /* O_NONBLOCK of the open file description */
     bool tcp;               /* RDMA has failed, and the socket connects */
-    bool told;              /* a program that calls connect() again was told that it is connected */
+    bool told;              /* connect() has returned 0 to the program: a further call gets EISCONN */
     bool relay;             /* the descriptor is used by plain system calls */
     bool inherited;         /* in a forked child: the link is the parent's */
     bool was_full;          /* a write found no space: tell when there is some */
@@ -207,7 +207,7 @@ bool link_add_fd(struct link *link, int fd);
  * links_closed(), after that, ends the connections whose descriptor no other process has. Both without the lock. */
 void link_close_later(int fd, struct link **closing);
 void links_closed(struct link *closing);
-void link_relay(struct link *link); /* the descriptor is to be used by plain system calls */
+void link_relay(struct link *link); /* from here on plain system calls use the descriptor */
 /* At the end of the process: waits for output on its way, also that of connections which were closed before. */
 void links_flush(void);
 /* Before a fork: waits until no connection is being made, --timeout at most. The child could not share it: it would
@@ -289,15 +289,15 @@ static inline int64_t timeout_of_socket(const struct timeval *timeout) {
 }
 
 /* A wait, from its beginning. */
-struct wait {
+struct run_wait {
     uint64_t began_us, deadline_us; /* UINT64_MAX: none */
     bool decided, spun;             /* whether it spins; it does so no more */
 };
-void wait_begin(struct wait *wait, int64_t timeout_us); /* -1: no limit */
+void wait_begin(struct run_wait *wait, int64_t timeout_us); /* -1: no limit */
 /* With the lock, which it releases meanwhile: waits a little or until something has happened. `fds` are waited for as
  * well; their revents are set. Returns 0: look again; -EINTR: a signal; -ETIMEDOUT. `link`: wait for this one only. */
-int wait_more(struct wait *wait, const struct link *link, struct pollfd *fds, unsigned count, const sigset_t *mask);
-void wait_succeeded(const struct wait *wait); /* what it waited for has come: learns from how long that took */
+int wait_more(struct run_wait *wait, const struct link *link, struct pollfd *fds, unsigned count, const sigset_t *mask);
+void wait_succeeded(const struct run_wait *wait); /* what it waited for has come: learns from how long that took */
 /* Whether a call that a signal has interrupted continues: all handlers have SA_RESTART. */
 bool signals_restart(void);
 int request_relay(const struct link *link); /* in a child: ask the parent */

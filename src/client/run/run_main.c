@@ -60,7 +60,7 @@ static bool split(char *text, char **host, char **port) {
     return **host != '\0';
 }
 
-static bool append(const char *from, const char *port, const char *to, const char *to_port) {
+static bool launcher_append(const char *from, const char *port, const char *to, const char *to_port) {
     size_t used = strlen(list), left = sizeof list - used;
     if (snprintf(list + used, left, "%s%s:%s=%s:%s", used ? " " : "", from, port, to, to_port) < (int)left) return true;
     fprintf(stderr, "valkey-rdma-run: the mappings are longer than %zu bytes\n", sizeof list);
@@ -76,7 +76,7 @@ static bool add_copied_mapping(const char *text, char *copy) {
         return false;
     }
     if (!target) to_port = port;
-    if (strcmp(host, "*") == 0) return append("*", port, to, to_port);
+    if (strcmp(host, "*") == 0) return launcher_append("*", port, to, to_port);
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found;
     int error = getaddrinfo(host, NULL, &hints, &found);
     if (error) {
@@ -87,7 +87,7 @@ static bool add_copied_mapping(const char *text, char *copy) {
     for (const struct addrinfo *one = found; one && added; one = one->ai_next) {
         char ip[INET6_ADDRSTRLEN];
         if (getnameinfo(one->ai_addr, one->ai_addrlen, ip, sizeof ip, NULL, 0, NI_NUMERICHOST) != 0) continue;
-        added = append(ip, port, to, to_port);
+        added = launcher_append(ip, port, to, to_port);
     }
     freeaddrinfo(found);
     return added;
@@ -187,16 +187,16 @@ static bool check_program(const char *path) {
 
 /* --- The library --- */
 
+/* False, and no path: it is not there. */
 static bool find_library(char path[static PATH_MAX]) {
-    static const char *const places[] = {"libvalkey-rdma-run.so", "client/run/libvalkey-rdma-run.so"};
     char here[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", here, sizeof here - 1);
     if (len <= 0) return false;
     here[len] = '\0';
     *strrchr(here, '/') = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (snprintf(path, PATH_MAX, "%s/%s", here, places[i]) < PATH_MAX && access(path, R_OK) == 0) return true;
-    return false;
+    bool found = snprintf(path, PATH_MAX, "%s/libvalkey-rdma-run.so", here) < PATH_MAX && access(path, R_OK) == 0;
+    if (!found) path[0] = '\0';
+    return found;
 }
 
 static bool is_number(const char *text, unsigned long most) {

@@ -93,8 +93,7 @@ void set_duplicated(int fd, int copy) {
 }
 
 static void early_remove(int set_fd, int fd) {
-    list_each(&early, item) {
-        struct early *one = container_of(item, struct early, link);
+    list_each_entry(&early, struct early, link, one) {
         if ((set_fd >= 0 && one->set_fd != set_fd) || (fd >= 0 && one->fd != fd)) continue;
         list_remove(&early, &one->link);
         mem_free(one);
@@ -119,7 +118,7 @@ void set_closed(int fd) {
 
 /* --- What happens to links --- */
 
-static void mark(struct registration *r) {
+static void run_set_mark(struct registration *r) {
     if (!r->spent && !list_is_linked(&r->in_ready)) list_append(&r->set->ready, &r->in_ready);
 }
 
@@ -137,9 +136,8 @@ static void become_native(struct link *link) {
 
 void sets_link_changed(struct link *link) {
     bool native = false;
-    list_each(&link->registrations, item) {
-        struct registration *r = container_of(item, struct registration, in_link);
-        mark(r);
+    list_each_entry(&link->registrations, struct registration, in_link, r) {
+        run_set_mark(r);
         native = native || r->set->native;
     }
     if (native && can_be_native(link)) become_native(link); /* it was registered while it was connecting */
@@ -209,11 +207,9 @@ void sets_after_fork(void) {
     list_each(&sets, item) container_of(item, struct poll_set, link)->in_kernel = 0;
 }
 
-static struct registration *find(const struct poll_set *set, struct link *link, int fd) {
-    list_each(&link->registrations, item) {
-        struct registration *r = container_of(item, struct registration, in_link);
+static struct registration *run_set_find(const struct poll_set *set, struct link *link, int fd) {
+    list_each_entry(&link->registrations, struct registration, in_link, r)
         if (r->set == set && r->fd == fd) return r;
-    }
     return NULL;
 }
 
@@ -223,25 +219,24 @@ static void light_beacon(struct poll_set *set, int set_fd) {
     set->has_beacon = beacon >= 0 && real_epoll_ctl(set_fd, EPOLL_CTL_ADD, beacon, &event) == 0;
 }
 
-static void add(struct poll_set *set, struct link *link, int set_fd, int fd, const struct epoll_event *event) {
+static void run_set_add(struct poll_set *set, struct link *link, int set_fd, int fd, const struct epoll_event *event) {
     struct registration *r = mem_calloc(1, sizeof *r);
     *r = (struct registration){
         .set = set, .link = link, .set_fd = set_fd, .fd = fd, .events = event->events, .data = event->data};
     list_append(&set->registrations, &r->in_set);
     list_append(&link->registrations, &r->in_link);
-    mark(r);
+    run_set_mark(r);
     if (set->in_kernel && !set->has_beacon) light_beacon(set, set_fd);
 }
 
 void sets_adopt(int fd, struct link *link) {
     fd_bits_set(&candidates, fd, false);
-    list_each(&early, item) {
-        struct early *one = container_of(item, struct early, link);
+    list_each_entry(&early, struct early, link, one) {
         if (one->fd != fd) continue;
         struct epoll_event unused = {0};
         struct poll_set *set = set_of(one->set_fd);
         if (set && real_epoll_ctl(one->set_fd, EPOLL_CTL_DEL, fd, &unused) == 0)
-            add(set, link, one->set_fd, fd, &one->event);
+            run_set_add(set, link, one->set_fd, fd, &one->event);
         list_remove(&early, &one->link);
         mem_free(one);
     }
@@ -279,20 +274,20 @@ EXPORTED int epoll_ctl(int set_fd, int operation, int fd, struct epoll_event *ev
         link_leave(link);
         return real_epoll_ctl(set_fd, operation, fd, event);
     } else {
-        struct registration *r = find(set, link, fd);
+        struct registration *r = run_set_find(set, link, fd);
         if (operation == EPOLL_CTL_ADD && r)
             error = EEXIST;
         else if (operation != EPOLL_CTL_ADD && !r)
             error = ENOENT;
         else if (operation == EPOLL_CTL_ADD)
-            add(set, link, set_fd, fd, event);
+            run_set_add(set, link, set_fd, fd, event);
         else if (operation == EPOLL_CTL_DEL)
             registration_free(r);
         else if (operation == EPOLL_CTL_MOD) {
             r->events = event->events;
             r->data = event->data;
             r->spent = false;
-            mark(r);
+            run_set_mark(r);
         } else
             error = EINVAL;
         if (!error && operation != EPOLL_CTL_DEL && link_events(link)) engine_wake(link);
@@ -304,7 +299,7 @@ EXPORTED int epoll_ctl(int set_fd, int operation, int fd, struct epoll_event *ev
 }
 
 /* Moves ready links into `events`. */
-static int collect(struct poll_set *set, struct epoll_event *events, int most) {
+static int run_set_collect(struct poll_set *set, struct epoll_event *events, int most) {
     int count = 0;
     for (size_t left = set->ready.len; left > 0 && count < most && set->ready.len; left--) {
         struct registration *r = container_of(list_first(&set->ready), struct registration, in_ready);
@@ -341,7 +336,7 @@ static int without_beacon(struct epoll_event *events, int count, bool *saw_beaco
 
 static int wait_for_set(int fd, struct epoll_event *events, int most, int64_t timeout_us, const sigset_t *mask) {
     struct poll_set *set = set_of(fd);
-    struct wait wait;
+    struct run_wait wait;
     int result = 0;
     wait_begin(&wait, timeout_us);
     bool asked = false, saw_beacon;
@@ -359,7 +354,7 @@ static int wait_for_set(int fd, struct epoll_event *events, int most, int64_t ti
             if (count < 0) return count;
             asked = true;
         }
-        count += collect(set, events + count, most - count);
+        count += run_set_collect(set, events + count, most - count);
         if (count == 0 && !asked) {
             set->asked_us = now;
             count = without_beacon(events, real_epoll_wait(fd, events, most, 0), &saw_beacon);

@@ -1,12 +1,20 @@
 /* commands.c: CLUSTER MIGRATESLOTS, GETSLOTMIGRATIONS, CANCELSLOTMIGRATIONS, SYNCSLOTS, and DEBUG SLOTMIGRATION. */
 #include "cluster/copied_owners.h"
-#include "cluster/migration/jobs.h"
-#include "cluster/slot_commands.h"
+#include "cluster/migration/chunk.h"
+#include "cluster/migration/link.h"
+#include "cluster/migration/migration.h"
+#include "cluster/migration/source_stream.h"
+#include "cluster/migration/target_link.h"
+#include "cluster/slot_keys.h"
+#include "cluster/subcommand.h"
+#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "server/command/dispatch.h"
 #include "server/debug/debug.h"
+#include "server/command/command.h"
 #include "server/role.h"
 #include "server/server.h"
 #include <limits.h>
@@ -14,51 +22,34 @@
 
 /* --- Arguments --- */
 
-struct ranges {
-    size_t count;
-    struct slot_bitmap slots;
-    uint16_t list[HASH_SLOTS][2];
-};
-
 static bool is_number(struct slice text) {
     int64_t number;
     return parse_int64(text, &number);
 }
 
 /* Adds a range. False: it was refused. With `owner`, all slots must be those of one node, which becomes *owner. */
-static bool range_add(struct call *call, struct ranges *ranges, unsigned first, unsigned last,
+static bool range_add(struct call *call, struct slot_ranges *ranges, unsigned first, unsigned last,
                       struct cluster_node **owner) {
-    if (first > last) {
-        reply_error_format(call->reply, "ERR Start slot number %u is greater than end slot number %u.", first, last);
-        return false;
-    }
+    if (first > last)
+        return reply_error_format(call->reply, "ERR Start slot number %u is greater than end slot number %u.", first,
+                                  last);
     for (unsigned slot = first; owner && slot <= last; slot++) {
         struct cluster_node *node = this_cluster->slots.owner[slot];
-        if (!node) {
-            reply_error_format(call->reply, "ERR Slot %u has no node served.", slot);
-            return false;
-        }
-        if (*owner && *owner != node) {
-            reply_error(call->reply, "ERR Requested slots span multiple shards");
-            return false;
-        }
+        if (!node) return reply_error_format(call->reply, "ERR Slot %u has no node served.", slot);
+        if (*owner && *owner != node) return reply_error(call->reply, "ERR Requested slots span multiple shards");
         *owner = node;
     }
     for (size_t i = 0; i < ranges->count; i++) {
         if (first > ranges->list[i][1] || last < ranges->list[i][0]) continue;
-        reply_error_format(call->reply, "ERR Slot range %u-%u overlaps with previous range %u-%u.", first, last,
-                           ranges->list[i][0], ranges->list[i][1]);
-        return false;
+        return reply_error_format(call->reply, "ERR Slot range %u-%u overlaps with previous range %u-%u.", first, last,
+                                  ranges->list[i][0], ranges->list[i][1]);
     }
-    for (unsigned slot = first; slot <= last; slot++) slot_bitmap_set(&ranges->slots, slot);
-    ranges->list[ranges->count][0] = (uint16_t)first;
-    ranges->list[ranges->count++][1] = (uint16_t)last;
-    return true;
+    return slot_ranges_add(ranges, first, last);
 }
 
 /* Reads ranges from argument *at on and moves it behind them. Replies and returns NULL if they are invalid; else
  * returns their owner. */
-static struct cluster_node *ranges_read(struct call *call, int *at, struct ranges *ranges) {
+static struct cluster_node *ranges_read(struct call *call, int *at, struct slot_ranges *ranges) {
     struct cluster_node *owner = NULL;
     ranges->count = 0;
     memset(&ranges->slots, 0, sizeof ranges->slots);
@@ -80,7 +71,7 @@ static struct cluster_node *ranges_read(struct call *call, int *at, struct range
     return owner;
 }
 
-/* Whatever its characters are: then no node has it. */
+/* The length only: no node has an id with other characters. */
 static bool is_id(struct slice text, struct node_id *id) {
     if (text.len != NODE_ID_LEN) return false;
     memcpy(id->text, text.data, NODE_ID_LEN);
@@ -99,79 +90,59 @@ static bool any_open(struct call *call) {
 /* --- CLUSTER MIGRATESLOTS --- */
 
 /* The groups of one command. */
-struct plan {
+struct migration_plan {
     size_t count;
-    struct group {
+    struct slot_group {
         struct cluster_node *target;
-        size_t ranges;
-        uint16_t (*list)[2];
+        struct slot_ranges *ranges;
     } * groups;
     struct slot_bitmap slots;
 };
 
-static void plan_free(struct plan *plan) {
-    for (size_t i = 0; i < plan->count; i++) mem_free(plan->groups[i].list);
+static void plan_free(struct migration_plan *plan) {
+    for (size_t i = 0; i < plan->count; i++) mem_free(plan->groups[i].ranges);
     mem_free(plan->groups);
 }
 
-static bool plan_add(struct call *call, struct plan *plan, const struct ranges *ranges, struct slice name) {
+static bool plan_add(struct call *call, struct migration_plan *plan, const struct slot_ranges *ranges,
+                     struct slice name) {
     struct node_id id;
     struct cluster_node *target = is_id(name, &id) ? nodes_find(&this_cluster->nodes, &id) : NULL;
     int shown = name.len > INT_MAX ? INT_MAX : (int)name.len;
-    if (!is_id(name, &id)) {
-        reply_error_format(call->reply, "ERR Invalid node name: %.*s", shown, name.data);
-        return false;
-    }
-    if (!target || node_in_handshake(target)) {
-        reply_error_format(call->reply, "ERR Unknown node name: %.*s", shown, name.data);
-        return false;
-    }
-    if (target == this_cluster->myself) {
-        reply_error(call->reply, "ERR Target node can not be this node.");
-        return false;
-    }
+    if (!is_id(name, &id)) return reply_error_format(call->reply, "ERR Invalid node name: %.*s", shown, name.data);
+    if (!target || node_in_handshake(target))
+        return reply_error_format(call->reply, "ERR Unknown node name: %.*s", shown, name.data);
+    if (target == this_cluster->myself) return reply_error(call->reply, "ERR Target node can not be this node.");
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (!slot_bitmap_has(&ranges->slots, slot)) continue;
-        if (slot_bitmap_has(&plan->slots, slot)) {
-            reply_error(call->reply, "ERR Slot ranges in migrations overlap");
-            return false;
-        }
+        if (slot_bitmap_has(&plan->slots, slot))
+            return reply_error(call->reply, "ERR Slot ranges in migrations overlap");
     }
     for (size_t i = 0; i < sizeof plan->slots.bytes; i++) plan->slots.bytes[i] |= ranges->slots.bytes[i];
     plan->groups = mem_realloc(plan->groups, (plan->count + 1) * sizeof(*plan->groups));
-    struct group *group = &plan->groups[plan->count++];
-    *group = (struct group){.target = target, .ranges = ranges->count};
-    group->list = mem_alloc(ranges->count * sizeof(*group->list));
-    memcpy(group->list, ranges->list, ranges->count * sizeof(*group->list));
+    struct slot_group *group = &plan->groups[plan->count++];
+    *group = (struct slot_group){.target = target, .ranges = mem_alloc(sizeof(*group->ranges))};
+    *group->ranges = *ranges;
     return true;
 }
 
-static bool any_exported(struct call *call, const struct ranges *ranges) {
+static bool any_exported(struct call *call, const struct slot_ranges *ranges) {
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
-        if (!slot_bitmap_has(&ranges->slots, slot) || !job_with_slot(slot, false)) continue;
+        if (!slot_bitmap_has(&ranges->slots, slot) || !export_with_slot(&migrations, slot)) continue;
         reply_error_format(call->reply, "ERR I am already migrating slot %u.", slot);
         return true;
     }
     return false;
 }
 
-static bool plan_read(struct call *call, struct plan *plan) {
-    static struct ranges ranges;
+static bool plan_read(struct call *call, struct migration_plan *plan) {
+    static struct slot_ranges ranges;
     for (int at = 2; at < call->argc;) {
-        if (!slice_is(call->argv[at++], "slotsrange")) {
-            reply_syntax_error(call->reply);
-            return false;
-        }
+        if (!slice_is(call->argv[at++], "slotsrange")) return reply_syntax_error(call->reply);
         const struct cluster_node *owner = ranges_read(call, &at, &ranges);
         if (!owner || any_exported(call, &ranges)) return false;
-        if (owner != this_cluster->myself) {
-            reply_error(call->reply, "ERR Slots are not served by this node.");
-            return false;
-        }
-        if (at + 1 >= call->argc || !slice_is(call->argv[at], "node")) {
-            reply_syntax_error(call->reply);
-            return false;
-        }
+        if (owner != this_cluster->myself) return reply_error(call->reply, "ERR Slots are not served by this node.");
+        if (at + 1 >= call->argc || !slice_is(call->argv[at], "node")) return reply_syntax_error(call->reply);
         if (!plan_add(call, plan, &ranges, call->argv[at + 1])) return false;
         at += 2;
     }
@@ -179,19 +150,22 @@ static bool plan_read(struct call *call, struct plan *plan) {
 }
 
 void migration_migrateslots_run(struct call *call) {
-    struct plan plan = {0};
+    struct migration_plan plan = {0};
     if (cluster_is_disabled(call)) return;
     if (!node_is_primary(this_cluster->myself)) {
         reply_error(call->reply, "ERR Slot migration can only be used on primary nodes.");
         return;
     }
     if (any_open(call)) return;
-    jobs_settle();
+    migrations_settle(&migrations, migration_now());
     if (plan_read(call, &plan)) {
         for (size_t i = plan.count; i-- > 0;) { /* the first group is shown first */
-            const struct group *group = &plan.groups[i];
-            struct job *job = export_new(group->target, (const uint16_t(*)[2])group->list, group->ranges);
-            log_notice("Slot migration initiated through CLUSTER MIGRATESLOTS command: %s (%s)", job_text(job),
+            const struct slot_group *group = &plan.groups[i];
+            char name[JOB_NAME_LEN];
+            random_hex(name, JOB_NAME_LEN);
+            const struct slot_export *export = export_new(&migrations, slice_make(name, JOB_NAME_LEN),
+                                                          &group->target->id, group->ranges, migration_now());
+            log_notice("Slot migration initiated through CLUSTER MIGRATESLOTS command: %s (%s)", export_text(export),
                        cluster_requester(call->client));
         }
         reply_ok(call->reply);
@@ -201,21 +175,53 @@ void migration_migrateslots_run(struct call *call) {
 
 /* --- CLUSTER GETSLOTMIGRATIONS, CANCELSLOTMIGRATIONS --- */
 
+static void reply_text(struct reply *reply, const char *name, struct slice value) {
+    reply_bulk_text(reply, name);
+    reply_bulk(reply, value);
+}
+static void reply_number(struct reply *reply, const char *name, int64_t value) {
+    reply_bulk_text(reply, name);
+    reply_integer(reply, value);
+}
+
+static void job_describe(const struct slot_job *job, struct reply *reply) {
+    const struct slot_export *export = export_of(job);
+    struct memory_output ranges;
+    reply_map(reply, job->tracked ? 10 : 12);
+    reply_text(reply, "name", slice_make(job->name, JOB_NAME_LEN));
+    reply_text(reply, "operation", export ? SLICE("EXPORT") : SLICE("IMPORT"));
+    memory_output_init(&ranges);
+    job_write_ranges(job, &ranges.out);
+    reply_text(reply, "slot_ranges", memory_output_slice(&ranges));
+    memory_output_free(&ranges);
+    if (!job->tracked) {
+        reply_text(reply, "target_node", slice_make(job->target.text, NODE_ID_LEN));
+        reply_text(reply, "source_node", slice_make(job->source.text, NODE_ID_LEN));
+    }
+    reply_number(reply, "create_time", clock_shown_ms(job->created_ms) / 1000);
+    reply_number(reply, "last_update_time", clock_shown_ms(job->changed_ms) / 1000);
+    reply_number(reply, "last_ack_time", clock_shown_ms(job->acked_ms) / 1000);
+    reply_text(reply, "state", slice_of(job_state_name(job)));
+    reply_text(reply, "message", slice_of(job->message));
+    reply_number(reply, "cow_size", (int64_t)link_of(job)->copied);
+    reply_number(reply, "remaining_repl_size", export ? (int64_t)source_output(export) : 0);
+}
+
 void migration_getslotmigrations_run(struct call *call) {
     if (cluster_is_disabled(call)) return;
-    if (!dispatch_is_nested()) jobs_settle();
-    reply_array(call->reply, jobs.len);
-    list_each(&jobs, link) job_describe(job_of(link), call->reply);
+    if (!dispatch_is_nested()) migrations_settle(&migrations, migration_now());
+    reply_array(call->reply, migrations.jobs.len);
+    list_each(&migrations.jobs, link) job_describe(container_of(link, struct slot_job, link), call->reply);
 }
 
 void migration_cancelslotmigrations_run(struct call *call) {
     bool any = false;
     if (cluster_is_disabled(call)) return;
-    list_each(&jobs, link) {
-        struct job *job = job_of(link);
-        if (job->is_import || job_is_over(job) || job->cancelled) continue;
+    list_each(&migrations.in_progress, link) {
+        struct slot_export *export = export_of(container_of(link, struct slot_job, progress));
+        if (!export || export->cancelled) continue;
         any = true;
-        export_cancel(job);
+        export_cancel(&migrations, export, migration_now());
     }
     if (!any) {
         reply_error(call->reply, "ERR No migrations ongoing");
@@ -231,20 +237,6 @@ static bool is_from_primary(const struct call *call) {
     return client_must_be_obeyed(call->client) && !(call->client->flags & CLIENT_MIGRATION);
 }
 
-static bool id_after(const struct call *call, const char *word, struct node_id *id) {
-    for (int at = 3; at + 1 < call->argc; at++)
-        if (slice_is(call->argv[at], word)) return is_id(call->argv[at + 1], id) && node_id_valid(id);
-    return false;
-}
-
-/* 0: none is named. */
-static bool epoch_after(const struct call *call, int64_t *epoch) {
-    *epoch = 0;
-    for (int at = 3; at + 1 < call->argc; at++)
-        if (slice_is(call->argv[at], "epoch")) return parse_int64(call->argv[at + 1], epoch) && *epoch >= 0;
-    return true;
-}
-
 struct establish {
     struct cluster_node *source;
     struct slice name;
@@ -253,18 +245,14 @@ struct establish {
 
 static bool establish_read_source(struct call *call, int at, struct cluster_node **source) {
     struct node_id id;
-    if (!is_id(call->argv[at], &id)) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
+    if (!is_id(call->argv[at], &id)) return reply_syntax_error(call->reply);
     *source = nodes_find(&this_cluster->nodes, &id);
     if (*source && *source != this_cluster->myself) return true;
-    reply_error(call->reply,
-                *source ? "ERR Source node is target node itself" : "ERR Target node does not know the source node");
-    return false;
+    return reply_error(call->reply, *source ? "ERR Source node is target node itself"
+                                            : "ERR Target node does not know the source node");
 }
 
-static bool establish_read(struct call *call, struct establish *request, struct ranges *ranges) {
+static bool establish_read(struct call *call, struct establish *request, struct slot_ranges *ranges) {
     for (int at = 3; at < call->argc;) {
         bool more = at + 1 < call->argc;
         if (!request->source && slice_is(call->argv[at], "source") && more) {
@@ -279,98 +267,70 @@ static bool establish_read(struct call *call, struct establish *request, struct 
             request->owner = ranges_read(call, &at, ranges);
             if (!request->owner) return false;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     if (request->source && request->name.len && request->owner) return true;
-    reply_syntax_error(call->reply);
-    return false;
+    return reply_syntax_error(call->reply);
 }
 
-/* Reads what a primary or a file says: its cluster may have changed since, so only the form counts. */
-static bool establish_read_tracked(struct call *call, struct slice *name, struct ranges *ranges) {
-    *name = SLICE("");
-    ranges->count = 0;
-    memset(&ranges->slots, 0, sizeof ranges->slots);
-    for (int at = 3; at < call->argc;) {
-        if (slice_is(call->argv[at], "slotsrange")) {
-            at++;
-            for (; at + 1 < call->argc && is_number(call->argv[at]); at += 2) {
-                unsigned first, last;
-                if (!cluster_slot_read(call, at, &first) || !cluster_slot_read(call, at + 1, &last) ||
-                    !range_add(call, ranges, first, last, NULL))
-                    return false;
-            }
-            continue;
-        }
-        if (slice_is(call->argv[at], "name") && at + 1 < call->argc) *name = call->argv[at + 1];
-        at += 2;
-    }
-    if (name->len == JOB_NAME_LEN && ranges->count) return true;
-    reply_syntax_error(call->reply);
-    return false;
-}
-
-/* GRANT or MOVED NAME job TARGET id EPOCH epoch SLOTSRANGE a b …: from the stream of a primary, or a file. */
-static void grant_run(struct call *call, bool moved) {
-    static struct ranges ranges;
-    struct slice name;
-    struct node_id target, shard;
-    int64_t epoch;
-    if (!is_from_primary(call) || !id_after(call, "target", &target) || !id_after(call, "shard", &shard) ||
-        !epoch_after(call, &epoch)) {
+/* A message of the stream of a primary, or of a file. The cluster may have changed since, so only its form is checked.
+ */
+static void track_run(struct call *call, enum slot_verb verb) {
+    static struct slot_ranges ranges;
+    struct slot_message message;
+    bool obeyed = is_from_primary(call), well_formed = slot_message_parse(&message, call->argc, call->argv, &ranges);
+    if (!well_formed || (!obeyed && verb != VERB_FINISH)) {
         reply_syntax_error(call->reply);
         return;
     }
-    if (!establish_read_tracked(call, &name, &ranges)) return;
-    if (moved)
-        copied_owner_heard(&target, (uint64_t)epoch, &ranges.slots);
-    else
-        granted_track(name, &target, &shard, (uint64_t)epoch, (const uint16_t(*)[2])ranges.list, ranges.count);
+    if (verb == VERB_MOVED) {
+        copied_owner_heard(&message.target, message.epoch, &ranges.slots);
+    } else if (!obeyed || !migrations_track(&migrations, &message, migration_now())) {
+        reply_error(call->reply, "ERR No such slot migration job");
+        return;
+    }
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
 }
 
-/* OUTCOME SOURCE id NAME job SHARD id [EPOCH epoch] SLOTSRANGE a b …: from the leader of the source's shard. */
+/* OUTCOME SOURCE id NAME job SHARD id EPOCH epoch SLOTSRANGE a b …: from the leader of the source's shard. */
 static void outcome_run(struct call *call) {
-    static struct ranges ranges;
-    struct slice name;
-    struct node_id source, shard;
-    int64_t epoch;
-    if (!id_after(call, "source", &source) || !id_after(call, "shard", &shard) || !epoch_after(call, &epoch)) {
+    static struct slot_ranges ranges;
+    struct slot_message question;
+    if (!slot_message_parse(&question, call->argc, call->argv, &ranges)) {
         reply_syntax_error(call->reply);
         return;
     }
-    if (!establish_read_tracked(call, &name, &ranges)) return;
-    if (node_id_equal(&shard, &this_cluster->myself->shard))
-        import_asked(call, &source, name, &ranges.slots, (uint64_t)epoch);
-    else
+    if (!node_id_equal(&question.shard, &this_cluster->myself->shard)) {
         reply_error(call->reply, "ERR This node is in another shard");
+        return;
+    }
+    enum outcome_answer answer = import_asked(&migrations, &question, &ranges.slots, migration_now());
+    if (answer == OUTCOME_LATER)
+        reply_error(call->reply, "TRYAGAIN The outcome of this slot migration is not decided");
+    else
+        reply_status(call->reply, answer == OUTCOME_TAKEN ? "TAKEN" : "REFUSED");
 }
 
-static const char *establish_refusal(const struct establish *request, const struct ranges *ranges) {
+static const char *establish_refusal(const struct establish *request, const struct slot_ranges *ranges) {
     if (request->owner != request->source) return "ERR Target node does not agree about current slot ownership";
-    const struct job *known = job_find(request->name); /* replicas tell jobs apart by their names */
+    const struct slot_job *known = job_find(&migrations, request->name); /* replicas tell jobs apart by their names */
     if (known && !job_is_over(known)) return "ERR A slot migration with this name is in progress";
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (!slot_bitmap_has(&ranges->slots, slot)) continue;
-        if (job_with_slot(slot, true))
+        if (import_with_slot(&migrations, slot))
             return "ERR Slot is already being imported on the target by a different migration";
-        if (this_cluster->effects->keys_in_slot(this_cluster->context, slot))
-            return "ERR Target node holds keys of a slot that it does not serve";
+        if (slot_keys_count(slot)) return "ERR Target node holds keys of a slot that it does not serve";
     }
     return NULL;
 }
 
 static void establish_run(struct call *call) {
-    static struct ranges ranges;
+    static struct slot_ranges ranges;
     struct establish request = {.name = SLICE("")};
     if (is_from_primary(call)) {
-        if (!establish_read_tracked(call, &request.name, &ranges)) return;
-        import_track(request.name, (const uint16_t(*)[2])ranges.list, ranges.count);
-        call_propagate(call, call->argc, call->argv);
-        reply_ok(call->reply);
+        track_run(call, VERB_ESTABLISH);
         return;
     }
     if (!node_is_primary(this_cluster->myself)) {
@@ -382,106 +342,59 @@ static void establish_run(struct call *call) {
         return;
     }
     if (any_open(call)) return;
-    jobs_settle();
+    migrations_settle(&migrations, migration_now());
     if (!establish_read(call, &request, &ranges)) return;
     const char *refused = establish_refusal(&request, &ranges);
     if (refused) {
         reply_error(call->reply, refused);
         return;
     }
-    import_establish(call, request.source, request.name, (const uint16_t(*)[2])ranges.list, ranges.count);
+    struct slot_import *import = import_new(&migrations, request.name, &request.source->id, &ranges, migration_now());
+    call_propagate(call, call->argc, call->argv);
+    reply_ok(call->reply);
+    target_attach(import, call->client);
 }
 
-/* TAKE NAME job: from the stream of a primary, or a file. */
-static void take_run(struct call *call) {
-    if (!is_from_primary(call) || call->argc != 5 || !slice_is(call->argv[3], "name"))
+/* A message of the source. */
+static void source_message_run(struct call *call, struct slot_import *import) {
+    static struct slot_ranges ranges;
+    struct slot_message message;
+    slot_message_parse(&message, call->argc, call->argv, &ranges);
+    message.payload = call;
+    import_received(&migrations, import, &message, migration_now());
+}
+
+/* A primary that runs Valkey passes all messages of the source on to its replicas. */
+static void stray_message_run(struct call *call, enum slot_verb verb) {
+    if (verb == VERB_CAPA) return; /* it gets no reply */
+    if (verb == VERB_UNKNOWN || verb == VERB_CHUNK || verb == VERB_OFFER || verb == VERB_PULLED)
         reply_syntax_error(call->reply);
+    else if (client_must_be_obeyed(call->client))
+        reply_ok(call->reply);
     else
-        import_take_tracked(call, call->argv[4]);
-}
-
-/* FINISH STATE state NAME job [MESSAGE text] [EPOCH epoch] */
-static void finish_run(struct call *call) {
-    struct slice name = SLICE(""), message = SLICE("");
-    enum job_state state = JOB_FAILED;
-    int64_t epoch = 0;
-    bool stated = false;
-    for (int at = 3; at < call->argc; at += 2) {
-        if (at + 1 == call->argc) {
-            reply_syntax_error(call->reply);
-            return;
-        }
-        struct slice value = call->argv[at + 1];
-        if (slice_is(call->argv[at], "state")) {
-            state = slice_is(value, "success")     ? JOB_SUCCESS
-                    : slice_is(value, "cancelled") ? JOB_CANCELLED
-                                                   : JOB_FAILED;
-            stated = true;
-        } else if (slice_is(call->argv[at], "name")) {
-            name = value;
-        } else if (slice_is(call->argv[at], "message")) {
-            message = value;
-        } else if (!slice_is(call->argv[at], "epoch") || !parse_int64(value, &epoch) || epoch < 0) {
-            reply_syntax_error(call->reply);
-            return;
-        }
-    }
-    if (!stated || name.len != JOB_NAME_LEN) {
-        reply_syntax_error(call->reply);
-        return;
-    }
-    if (!client_must_be_obeyed(call->client) || call->client->flags & CLIENT_MIGRATION) {
-        reply_error(call->reply, "ERR No such slot migration job");
-        return;
-    }
-    import_finish_tracked(call, name, state, message, (uint64_t)epoch);
+        reply_error_format(call->reply, "ERR CLUSTER SYNCSLOTS %s should only be used by slot migration clients",
+                           slot_verb_name(verb));
 }
 
 void migration_syncslots_run(struct call *call) {
-    static const char *const of_a_job[] = {"ACK",    "SNAPSHOT-EOF",     "REQUEST-PAUSE",
-                                           "PAUSED", "REQUEST-FAILOVER", "FAILOVER-GRANTED"};
     if (cluster_is_disabled(call)) return;
-    struct slice name = call->argv[2];
-    struct job *job = call->client->flags & CLIENT_MIGRATION ? job_of_client(call->client) : NULL;
-    if (slice_is(name, "establish")) {
-        establish_run(call);
-        return;
+    enum slot_verb verb = slot_verb_find(call->argv[2]);
+    struct slot_job *job = call->client->flags & CLIENT_MIGRATION ? job_of_client(call->client) : NULL;
+    switch (verb) {
+    case VERB_ESTABLISH: establish_run(call); return;
+    case VERB_FINISH:
+    case VERB_GRANT:
+    case VERB_MOVED:
+    case VERB_TAKE: track_run(call, verb); return;
+    case VERB_OUTCOME: outcome_run(call); return;
+    default: break;
     }
-    if (slice_is(name, "finish")) {
-        finish_run(call);
-        return;
-    }
-    if (slice_is(name, "grant") || slice_is(name, "moved")) {
-        grant_run(call, slice_is(name, "moved"));
-        return;
-    }
-    if (slice_is(name, "take")) {
-        take_run(call);
-        return;
-    }
-    if (slice_is(name, "outcome")) {
-        outcome_run(call);
-        return;
-    }
-    if (job) {
-        import_message(call, job, name);
-        return;
-    }
-    if (slice_is(name, "chunk") && is_from_primary(call)) {
+    if (job)
+        source_message_run(call, import_of(job));
+    else if (verb == VERB_CHUNK && is_from_primary(call))
         chunk_run(call, NULL);
-        return;
-    }
-    for (size_t i = 0; i < sizeof of_a_job / sizeof *of_a_job; i++) {
-        if (!slice_is(name, of_a_job[i])) continue;
-        /* A primary that is Valkey passes on everything that came from the source. */
-        if (client_must_be_obeyed(call->client))
-            reply_ok(call->reply);
-        else
-            reply_error_format(call->reply, "ERR CLUSTER SYNCSLOTS %s should only be used by slot migration clients",
-                               of_a_job[i]);
-        return;
-    }
-    if (!slice_is(name, "capa")) reply_syntax_error(call->reply); /* CAPA gets no reply */
+    else
+        stray_message_run(call, verb);
 }
 
 /* --- DEBUG SLOTMIGRATION --- */

@@ -14,15 +14,16 @@
  *     holds its clients' writes
  *     SYNCSLOTS PAUSED                             SYNCSLOTS REQUEST-FAILOVER
  *     SYNCSLOTS FAILOVER-GRANTED [EPOCH epoch]     takes the slots, tells the cluster, shows the keys
- *     learns the new owner from the cluster bus, drops the keys, and lets the writes go, which get MOVED
+ *     learns the new owner from the cluster bus, drops the keys, and lets the writes go on: they get MOVED
  *
- * A node that takes slots claims all its slots with a larger epoch. If it has just let another node take some of them,
- * and does not know of its success yet, these two claims would be in conflict, and the keys would be lost. So a node
- * never has an export that is granted and an import that is requested at the same time: from its request until it has
- * taken the slots it neither grants nor begins to hold writes, and while it has granted it requests nothing. For the
- * same reason it takes no slots back while another grant is open. Two nodes that hold writes
- * for each other would then wait for ever: of such nodes, one with a smaller id than its source's does not request. So
- * ids decrease from each node that waits for a grant to that which it waits for, and the last one grants.
+ * A node that takes slots claims all its slots with a larger epoch. If it had granted some of them to another node that
+ * has not claimed them yet, the two claims would conflict, and the keys would be lost. So a node never has a granted
+ * export and a requested import at the same time: between its request for an import and the claim it neither grants nor
+ * begins to hold writes, and while a grant of its own is open it requests nothing, and takes no slots back.
+ *
+ * Two nodes that hold writes for each other could wait for each other for ever. So a node that holds writes requests
+ * only if its id is larger than that of the source: ids decrease along each chain of nodes that wait, and the last one
+ * grants.
  *
  * The snapshot of a slot is of one moment: that at which the source forked a child process that writes it, or at which
  * the source wrote it itself, between two commands of clients (snapshot.h).
@@ -35,17 +36,18 @@
  * replicas if all of them have announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of Valkey
  * see none of this.
  *
- * Such a source sends ACK after the changes since the snapshot. The target requests the pause when it has executed
- * them: otherwise the source would hold its clients' writes meanwhile.
+ * A source that has sent CAPA sends ACK behind the changes since the snapshot. The target requests the pause when it
+ * reads this ACK, because it has executed the changes then. An earlier pause would hold the clients' writes for as long
+ * as the changes are on their way.
  *
- * With synchronous replication (repl/sync/sync.h) the keys are not lost with a server of either shard. The target
+ * With synchronous replication (repl/quorum/quorum.h) the keys are not lost with a server of either shard. The target
  * requests the failover when its shard has committed all keys. The source writes the grant into its stream, and grants
  * while it leads for certain, when that is committed. The target then writes SYNCSLOTS TAKE into its stream, and claims
  * the slots while it leads for certain, when that is committed. Meanwhile the source holds the reads and writes of its
  * clients. CANCELSLOTMIGRATIONS does not end that, although the job is shown as cancelled at once. If the source dies,
  * restarts or has waited for too long, its shard does not serve the slots, and asks the leader of the target's shard
- * for the outcome: outcome.h. With a target that does not know the question (Valkey), the source holds its commands
- * until the target, or its successor, speaks later without a claim.
+ * for the outcome: protocol/migration_machine.h. With a target that does not know the question (Valkey), the source
+ * holds its commands until the target, or its successor, speaks later without a claim.
  *
  * Both ends also send SYNCSLOTS ACK each second. A job without a sign of life for repl-timeout fails. Whatever ends a
  * job before the last step leaves the slots with the source; the target deletes the keys.
@@ -56,26 +58,27 @@
  * replica: its new primary, which has the job from the stream, ends it.
  *
  * Files
- *     jobs.c      the jobs and what they have in common: states, texts, the end
- *     export.c    the source, with snapshot.h: the snapshot (snapshot.c, snapshot_write.c)
- *     outcome.h   which shard owns granted slots: the decisions of both shards; granted.c: the source's shard
- *     import.c    the target, and jobs that are tracked; with chunk.c: chunks of a snapshot
- *     pull.h      chunks that are fetched by RDMA READ: pull_source.c, pull_target.c
- *     commands.c  the subcommands of CLUSTER and DEBUG
+ *     protocol/         what both ends decide, as a state machine (migration_machine.h), and the messages (messages.h)
+ *     host.c            the machine of this server: what it decides, carried out, and the events that concern all jobs
+ *     link.h            the link of a job, and what all files use of the machine
+ *     source_link.c     the link of an export: dial, handshake, messages
+ *     source_stream.c   the changes of the slots of an export, for its target
+ *     snapshot.h        their keys, as the source sends them: snapshot.c, snapshot_write.c
+ *     target_link.c     the link of an import, and the keys of its slots
+ *     chunk.c           chunks of a snapshot, at the target
+ *     pull.h            chunks that are fetched by RDMA READ: pull_source.c, pull_target.c
+ *     question.c        the question for the outcome of a grant
+ *     files.c           jobs in RDB files and in the append-only file
+ *     commands.c        the subcommands of CLUSTER and DEBUG
  *
  * Main thread only. */
 #ifndef CLUSTER_MIGRATION_MIGRATION_H
 #define CLUSTER_MIGRATION_MIGRATION_H
-#include "cluster/protocol/cluster.h"
+#include "cluster/migration/protocol/migration_machine.h"
 #include "formats/rdb_file.h"
 #include "server/command/command.h"
 
-struct migration_settings {
-    int64_t log_max_len;                  /* finished jobs that are kept */
-    int64_t failover_bytes;               /* that may wait for the target when writes are held; -1: any number */
-    bool prevent_pause, prevent_failover; /* DEBUG */
-};
-extern struct migration_settings migration_settings;
+extern struct migration_settings migration_settings; /* those of the options are set by options.c */
 
 void migration_start(void);
 void migration_tick(void);        /* ten times a second */
@@ -90,11 +93,11 @@ bool migration_excludes_setslot(int slot, bool is_import);
 /* The node has been allowed to take this slot. */
 bool migration_granted(unsigned slot, const struct cluster_node *node, uint64_t epoch);
 
-/* Its shard has granted this slot to another shard, and does not know whether that took it (outcome.h). */
+/* Its shard has granted this slot to another shard, and does not know whether that took it. */
 bool migration_leaves(unsigned slot);
 /* A target was granted slots that this node still owns, and may be about to claim them. */
 bool migration_awaits_claim(void);
-void migration_leads(void); /* this server leads its shard from now on (struct sync_host) */
+void migration_leads(void); /* this server leads its shard from now on (struct quorum_host) */
 /* This server has left its shard, or its cluster, and leads a shard of its own: the jobs are those of the old one. */
 void migration_left_shard(void);
 

@@ -8,10 +8,10 @@
  *                                                  <-   SYNCSLOTS PULLED n + 1
  *     SYNCSLOTS SNAPSHOT-EOF, when all are pulled  ->
  *
- * The numbers are those of +CHUNK in repl/pull_wire.h, decimal; each chunk is one fragment (formats/rdb_fragment.h).
+ * The numbers are those of +CHUNK in repl/pull/wire.h, decimal; each chunk is one fragment (formats/rdb_fragment.h).
  * The source offers at most SLOT_PULL_WINDOW chunks that the target has not acknowledged, so the target never has to
  * stop reading the link. The target acknowledges a chunk when it has loaded it. Values too large for a fragment come as
- * commands on the link meanwhile. On a link with TLS the chunks are encrypted (repl/pull_seal.h) with `key`, 64
+ * commands on the link meanwhile. On a link with TLS the chunks are encrypted (repl/pull/seal.h) with `key`, 64
  * hexadecimal digits; without TLS there is none.
  *
  * The source asks for it on an RDMA link only. A target without memory for the buffers, or whose link is served by an
@@ -21,10 +21,9 @@
  * Main thread only, but for the functions of the child. */
 #ifndef CLUSTER_MIGRATION_PULL_H
 #define CLUSTER_MIGRATION_PULL_H
-#include "cluster/migration/jobs.h"
+#include "cluster/migration/link.h"
 #include "server/command/command.h"
 
-#define PULL_CAPABILITY_SLOTS "slot-pull"
 enum { SLOT_PULL_WINDOW = 8 };
 
 struct slot_offer; /* the arena of a snapshot, and what the target has of it */
@@ -33,9 +32,9 @@ struct slot_fetch; /* the buffers of the target */
 #ifdef USE_RDMA
 /* --- The source --- */
 /* Asks the target: CAPA. False: the link cannot, or the job has no key; nothing was sent. */
-bool slot_pull_ask(struct job *job);
+bool slot_pull_ask(struct slot_export *export);
 /* Before the fork. NULL: no memory. `advanced` is called when the target may get more, and at the end. */
-struct slot_offer *slot_offer_new(struct job *job, void (*advanced)(void *context), void *context);
+struct slot_offer *slot_offer_new(struct slot_export *export, void (*advanced)(void *context), void *context);
 void slot_offer_child_fds(const struct slot_offer *offer, int fds[2]);
 /* After the fork, unless slot_offer_is_seen_by_child(): registers the arena. 0 or a negative errno. */
 int slot_offer_open(struct slot_offer *offer);
@@ -59,16 +58,17 @@ bool slot_offer_is_seen_by_child(void);
 
 /* --- The target --- */
 /* CAPA with slot-pull: opens the buffers. False: it cannot. `key`: "" without TLS. */
-bool slot_fetch_open(struct job *job, struct slice key);
-void slot_fetch_offered(struct job *job, const struct call *call); /* OFFER; may fail the job */
-void slot_fetch_step(struct job *job);                             /* loads some of what has arrived */
-bool slot_fetch_is_idle(const struct job *job);                    /* nothing was offered that is not loaded */
-void slot_fetch_free(struct job *job);
+bool slot_fetch_open(struct slot_import *import, struct slice key);
+void slot_fetch_offered(struct slot_import *import, const struct call *call); /* OFFER; may fail the job */
+void slot_fetch_step(struct slot_import *import);                             /* loads some of what has arrived */
+bool slot_fetch_is_idle(const struct slot_import *import); /* nothing was offered that is not loaded */
+void slot_fetch_free(struct slot_job *job);
 #else
-static inline bool slot_pull_ask(struct job *job) {
+static inline bool slot_pull_ask(struct slot_export *export) {
     return false;
 }
-static inline struct slot_offer *slot_offer_new(struct job *job, void (*advanced)(void *context), void *context) {
+static inline struct slot_offer *slot_offer_new(struct slot_export *export, void (*advanced)(void *context),
+                                                void *context) {
     return NULL;
 }
 static inline void slot_offer_child_fds(const struct slot_offer *offer, int fds[2]) {}
@@ -105,16 +105,16 @@ static inline unsigned slot_offer_space(const struct slot_offer *offer) {
 static inline bool slot_offer_is_seen_by_child(void) {
     return false;
 }
-static inline bool slot_fetch_open(struct job *job, struct slice key) {
+static inline bool slot_fetch_open(struct slot_import *import, struct slice key) {
     return false;
 }
-static inline void slot_fetch_offered(struct job *job, const struct call *call) {
-    job_fail_later(job, "Unexpected state machine transition");
+static inline void slot_fetch_offered(struct slot_import *import, const struct call *call) {
+    job_end_later(&import->job, "Unexpected state machine transition");
 }
-static inline void slot_fetch_step(struct job *job) {}
-static inline bool slot_fetch_is_idle(const struct job *job) {
+static inline void slot_fetch_step(struct slot_import *import) {}
+static inline bool slot_fetch_is_idle(const struct slot_import *import) {
     return true;
 }
-static inline void slot_fetch_free(struct job *job) {}
+static inline void slot_fetch_free(struct slot_job *job) {}
 #endif
 #endif

@@ -4,8 +4,8 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "repl/pull_arena.h"
-#include "repl/pull_reads.h"
+#include "repl/pull/arena.h"
+#include "repl/pull/reads.h"
 #include "server/process/child.h"
 #include "server/server.h"
 #include <errno.h>
@@ -14,7 +14,7 @@
 _Static_assert((int)SLOT_PULL_WINDOW >= (int)PULL_SLOTS_MIN, "the slots of the arena");
 
 struct slot_offer {
-    struct job *job;
+    struct slot_export *export;
     struct pull_arena *arena;
     struct rdma_window window;
     struct event_io filled;
@@ -24,33 +24,33 @@ struct slot_offer {
     void *context;
 };
 
-static bool is_sealed(const struct job *job) {
-    return job->client->conn->transport->carrier != NULL;
+static bool is_sealed(const struct slot_export *export) {
+    return export_client(export)->conn->transport->carrier != NULL;
 }
 
-bool slot_pull_ask(struct job *job) {
-    struct slice words[6] = {SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE(CHUNK_CAPABILITY),
-                             SLICE(PULL_CAPABILITY_SLOTS)};
+bool slot_pull_ask(struct slot_export *export) {
+    struct slot_message question = {.verb = VERB_CAPA, .capability = CAPABILITY_PULL};
+    struct job_link *link = link_of(&export->job);
     char text[PULL_KEY_TEXT];
-    if (!job->client || !rdma_window_possible(job->client->conn)) return false;
-    bool sealed = is_sealed(job);
-    if (sealed) {
-        if (!job->pull_key) job->pull_key = mem_alloc(sizeof *job->pull_key);
-        if (!pull_key_new(job->pull_key)) return false;
-        pull_key_format(text, job->pull_key);
-        words[5] = slice_make(text, sizeof text);
+    if (!link->client || !rdma_window_possible(link->client->conn)) return false;
+    if (is_sealed(export)) {
+        if (!link->pull_key) link->pull_key = mem_alloc(sizeof *link->pull_key);
+        if (!pull_key_new(link->pull_key)) return false;
+        pull_key_format(text, link->pull_key);
+        question.key = slice_make(text, sizeof text);
     }
-    job_send_words(job, sealed ? 6 : 5, words);
+    job_send_message(&export->job, &question);
     memset(text, 0, sizeof text);
     return true;
 }
 
-struct slot_offer *slot_offer_new(struct job *job, void (*advanced)(void *context), void *context) {
-    struct pull_arena *arena =
-        pull_arena_new((size_t)SLOT_PULL_WINDOW * PULL_CHUNK_SIZE, is_sealed(job) ? job->pull_key : NULL);
+struct slot_offer *slot_offer_new(struct slot_export *export, void (*advanced)(void *context), void *context) {
+    struct pull_arena *arena = pull_arena_new((size_t)SLOT_PULL_WINDOW * PULL_CHUNK_SIZE,
+                                              is_sealed(export) ? link_of(&export->job)->pull_key : NULL);
     if (!arena) return NULL;
     struct slot_offer *offer = mem_calloc(1, sizeof *offer);
-    *offer = (struct slot_offer){.job = job, .arena = arena, .filled.fd = -1, .advanced = advanced, .context = context};
+    *offer = (struct slot_offer){
+        .export = export, .arena = arena, .filled.fd = -1, .advanced = advanced, .context = context};
     return offer;
 }
 
@@ -58,11 +58,11 @@ void slot_offer_child_fds(const struct slot_offer *offer, int fds[2]) {
     pull_arena_child_fds(offer->arena, fds);
 }
 
-static void announce(struct slot_offer *offer) {
-    struct job *job = offer->job;
+static void pull_source_announce(struct slot_offer *offer) {
+    struct client *client = export_client(offer->export);
     offer->complete = pull_arena_complete(offer->arena);
     offer->published = pull_arena_published(offer->arena);
-    for (; offer->announced < offer->published && job->client && !offer->held; offer->announced++) {
+    for (; offer->announced < offer->published && client && !offer->held; offer->announced++) {
         struct pull_chunk chunk;
         char numbers[5][NUMBER_TEXT_MAX];
         if (offer->published - offer->taken > SLOT_PULL_WINDOW ||
@@ -74,22 +74,23 @@ static void announce(struct slot_offer *offer) {
                                    chunk.checksum};
         struct slice words[8] = {SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("OFFER")};
         for (int i = 0; i < 5; i++) words[3 + i] = slice_make(numbers[i], format_uint64(numbers[i], values[i]));
-        job_send_words(job, 8, words);
+        job_send_words(&offer->export->job, 8, words);
+        client = export_client(offer->export);
         jobs_count_exported(chunk.length);
     }
 }
 
 static void filled(struct event_io *io, int mask) {
     struct slot_offer *offer = container_of(io, struct slot_offer, filled);
-    announce(offer);
+    pull_source_announce(offer);
     offer->advanced(offer->context);
 }
 
 int slot_offer_open(struct slot_offer *offer) {
     size_t size;
     void *memory = pull_arena_memory(offer->arena, &size);
-    enum rdma_window_use use = is_sealed(offer->job) ? RDMA_WINDOW_OFFERED_SEALED : RDMA_WINDOW_OFFERED;
-    int result = rdma_window_open(offer->job->client->conn, use, memory, size, &offer->window);
+    enum rdma_window_use use = is_sealed(offer->export) ? RDMA_WINDOW_OFFERED_SEALED : RDMA_WINDOW_OFFERED;
+    int result = rdma_window_open(export_client(offer->export)->conn, use, memory, size, &offer->window);
     if (result < 0) return result;
     return event_io_set(server.loop, &offer->filled, pull_arena_fd(offer->arena), EVENT_READ, filled);
 }
@@ -98,14 +99,14 @@ bool slot_offer_taken(struct slot_offer *offer, int64_t count) {
     if (count <= 0 || (uint64_t)count <= offer->taken || (uint64_t)count > offer->announced) return false;
     offer->taken = (uint64_t)count;
     pull_arena_release(offer->arena, offer->taken);
-    announce(offer);
+    pull_source_announce(offer);
     offer->advanced(offer->context);
     return true;
 }
 
 void slot_offer_hold(struct slot_offer *offer, bool held) {
     offer->held = held;
-    if (!held) announce(offer);
+    if (!held) pull_source_announce(offer);
 }
 bool slot_offer_is_held(const struct slot_offer *offer) {
     return offer->held;

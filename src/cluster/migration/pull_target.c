@@ -3,13 +3,14 @@
  * Offers are kept until the connection may have another READ in flight. Chunks are loaded at the end of a turn of the
  * loop, a few at a time, so that clients are served in between. */
 #include "cluster/migration/pull.h"
+#include "cluster/migration/chunk.h"
 #include "formats/rdb_fragment.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "repl/pull_arena.h"
-#include "repl/pull_reads.h"
+#include "repl/pull/arena.h"
+#include "repl/pull/reads.h"
 #include "server/server.h"
 #include <string.h>
 
@@ -23,11 +24,12 @@ struct slot_fetch {
     struct event_timer again; /* more has arrived than a turn loads */
 };
 
-bool slot_fetch_open(struct job *job, struct slice key_text) {
-    struct connection *conn = job->client ? job->client->conn : NULL;
+bool slot_fetch_open(struct slot_import *import, struct slice key_text) {
+    struct job_link *link = link_of(&import->job);
+    struct connection *conn = link->client ? link->client->conn : NULL;
     struct pull_key key;
     const char *error;
-    if (!conn || job->fetch || !rdma_read_depth(conn)) return false;
+    if (!conn || link->fetch || !rdma_read_depth(conn)) return false;
     bool sealed = conn->transport->carrier != NULL;
     if (sealed != (key_text.len > 0) || (sealed && !pull_key_parse(key_text, &key))) return false;
     struct slot_fetch *fetch = mem_calloc(1, sizeof *fetch);
@@ -36,74 +38,76 @@ bool slot_fetch_open(struct job *job, struct slice key_text) {
     fetch->reads = pull_reads_new(conn, &params, &error);
     if (sealed) pull_key_forget(&key);
     if (!fetch->reads) {
-        log_warning("Slot migration %s cannot fetch the slots by RDMA READ: %s", job_text(job), error);
+        log_warning("Slot migration %s cannot fetch the slots by RDMA READ: %s", import_text(import), error);
         mem_free(fetch);
         return false;
     }
-    job->fetch = fetch;
+    link->fetch = fetch;
     return true;
 }
 
-void slot_fetch_free(struct job *job) {
-    struct slot_fetch *fetch = job->fetch;
+void slot_fetch_free(struct slot_job *job) {
+    struct slot_fetch *fetch = link_of(job)->fetch;
     if (!fetch) return;
-    job->fetch = NULL;
+    link_of(job)->fetch = NULL;
     if (fetch->again.heap_index) event_timer_cancel(server.loop, &fetch->again);
     pull_reads_free(fetch->reads);
     mem_free(fetch);
 }
 
-bool slot_fetch_is_idle(const struct job *job) {
-    return !job->fetch || job->fetch->reads->consumed == job->fetch->offered;
+bool slot_fetch_is_idle(const struct slot_import *import) {
+    const struct slot_fetch *fetch = link_of(&import->job)->fetch;
+    return !fetch || fetch->reads->consumed == fetch->offered;
 }
 
-static void fail(struct job *job, const char *reason) {
-    log_warning("Slot migration %s: fetching the slots by RDMA READ failed: %s", job_text(job), reason);
-    job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
+static void fetch_failed(struct slot_import *import, const char *reason) {
+    log_warning("Slot migration %s: fetching the slots by RDMA READ failed: %s", import_text(import), reason);
+    import_command_failed(import);
 }
 
-static void start_reads(struct job *job) {
-    struct slot_fetch *fetch = job->fetch;
+static void start_reads(struct slot_import *import) {
+    struct job_link *link = link_of(&import->job);
+    struct slot_fetch *fetch = link->fetch;
     struct pull_reads *reads = fetch->reads;
     while (reads->started < fetch->offered && pull_reads_ready(reads)) {
-        if (pull_reads_start(reads, job->client->conn, &fetch->offers[reads->started % SLOT_PULL_WINDOW])) continue;
-        fail(job, "a chunk has an invalid length");
+        if (pull_reads_start(reads, link->client->conn, &fetch->offers[reads->started % SLOT_PULL_WINDOW])) continue;
+        fetch_failed(import, "a chunk has an invalid length");
         return;
     }
 }
 
-void slot_fetch_offered(struct job *job, const struct call *call) {
-    struct slot_fetch *fetch = job->fetch;
+void slot_fetch_offered(struct slot_import *import, const struct call *call) {
+    struct slot_fetch *fetch = link_of(&import->job)->fetch;
     uint64_t numbers[5]; /* number, address, length, key, checksum */
     bool good = fetch && call->argc == 8;
     for (int i = 0; good && i < 5; i++) good = parse_uint64(call->argv[3 + i], &numbers[i]);
     if (!good || numbers[0] != fetch->offered || fetch->offered - fetch->reads->consumed >= SLOT_PULL_WINDOW ||
         numbers[2] > UINT32_MAX || numbers[3] > UINT32_MAX || numbers[4] > UINT32_MAX) {
-        fail(job, "the offer of a chunk is malformed");
+        fetch_failed(import, "the offer of a chunk is malformed");
         return;
     }
     fetch->offers[fetch->offered++ % SLOT_PULL_WINDOW] = (struct pull_offer){.address = numbers[1],
                                                                              .length = (uint32_t)numbers[2],
                                                                              .rkey = (uint32_t)numbers[3],
                                                                              .checksum = (uint32_t)numbers[4]};
-    start_reads(job);
+    start_reads(import);
 }
 
-static void acknowledge(struct job *job) {
-    char number[NUMBER_TEXT_MAX];
-    size_t len = format_uint64(number, job->fetch->reads->consumed);
-    job_send_words(job, 4,
-                   (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("PULLED"), slice_make(number, len)});
+static void acknowledge(struct slot_import *import) {
+    const struct slot_fetch *fetch = link_of(&import->job)->fetch;
+    struct slot_message pulled = {.verb = VERB_PULLED, .pulled = (int64_t)fetch->reads->consumed};
+    job_send_message(&import->job, &pulled);
 }
 
 static uint64_t look_again(struct event_timer *timer) {
     return 0; /* the turn ends with the next step */
 }
 
-void slot_fetch_step(struct job *job) {
-    struct slot_fetch *fetch = job->fetch;
+void slot_fetch_step(struct slot_import *import) {
+    struct job_link *link = link_of(&import->job);
+    struct slot_fetch *fetch = link->fetch;
     struct slice chunk;
-    if (!fetch || job->failing) return;
+    if (!fetch || import->job.ending) return;
     struct pull_reads *reads = fetch->reads;
     uint64_t begun = clock_monotonic_us();
     while ((chunk = pull_reads_front(reads)).len) {
@@ -111,12 +115,12 @@ void slot_fetch_step(struct job *job) {
             event_timer_set(server.loop, &fetch->again, 0, look_again);
             break;
         }
-        if (!chunk_load_pulled(job, chunk)) return;
+        if (!chunk_load_pulled(import, chunk)) return;
         jobs_count_imported(chunk.len);
         pull_reads_next(reads);
-        acknowledge(job);
-        if (job->fetch != fetch) return; /* a limit of the link's output has ended it */
+        acknowledge(import);
+        if (link->fetch != fetch) return; /* a limit of the link's output has ended it */
     }
-    if (job->client) start_reads(job);
-    if (reads->error) fail(job, reads->reason);
+    if (link->client) start_reads(import);
+    if (reads->error) fetch_failed(import, reads->reason);
 }

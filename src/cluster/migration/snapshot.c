@@ -3,10 +3,10 @@
  * What this process writes goes to the output of the link, or into the memory of the offer for a target that fetches
  * it (pull.h). When it may write on, a timer keeps the loop from sleeping. One snapshot after the other gets a turn.
  *
- * Chunks on a plain socket go straight from the child to the target (repl/direct_transfer.h): the server then sends
- * nothing on the link, and learns from the child how much it has sent. Otherwise the child writes into a pipe, and the
- * server passes the bytes to the link, as fast as the target takes them: while much is waiting for the target, the pipe
- * is not read, and the child waits.
+ * Chunks on a plain socket go straight from the child to the target (repl/primary/direct_transfer.h): the server then
+ * sends nothing on the link, and learns from the child how much it has sent. Otherwise the child writes into a pipe,
+ * and the server passes the bytes to the link, as fast as the target takes them: while much is waiting for the target,
+ * the pipe is not read, and the child waits.
  *
  * For a target that fetches them, the child writes the chunks to the offer, and only commands to the pipe. Offers of
  * chunks must not stand within a command, so the pipe has frames then, and an empty one follows each value.
@@ -14,11 +14,12 @@
  * Each job that needs a child has one of its own. Children for different targets run side by side. A job whose target
  * is already getting a snapshot waits for its turn, and so does a child while one of another kind is running. */
 #include "cluster/migration/snapshot.h"
+#include "cluster/migration/source_stream.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "persistence/persistence.h"
-#include "repl/repl_settings.h"
+#include "repl/settings.h"
 #include "server/command/dispatch.h"
 #include "server/server.h"
 #include <errno.h>
@@ -40,16 +41,16 @@ enum {
 
 static struct list snapshots = LIST_INIT(snapshots);
 
-/* The next turn of copying; see copy_step(). */
+/* When the next turn of copying begins; see copy_step(). */
 static uint64_t rest;   /* before it, in us */
 static uint64_t due_us; /* when it should begin, of the monotonic clock; 0: the last one waited for the target */
 
 static struct snapshot *snapshot_of_link(struct list_link *link) {
     return container_of(link, struct snapshot, link);
 }
-static struct snapshot *snapshot_of_job(const struct job *job) {
+static struct snapshot *snapshot_of(const struct slot_export *export) {
     list_each(&snapshots, link) {
-        if (snapshot_of_link(link)->job == job) return snapshot_of_link(link);
+        if (snapshot_of_link(link)->export == export) return snapshot_of_link(link);
     }
     return NULL;
 }
@@ -70,23 +71,24 @@ static void snapshot_free(struct snapshot *snapshot) {
     mem_free(snapshot);
 }
 
-/* When the keys are written and all that was written is on its way. */
+/* All keys are written, and their bytes are on the way. */
 static void finish_if_done(struct snapshot *snapshot) {
-    struct job *job = snapshot->job;
+    struct slot_export *export = snapshot->export;
     bool good = snapshot->good;
     if (snapshot->runs || !snapshot->ended) return;
-    if (job && good && snapshot->offer && !slot_offer_is_done(snapshot->offer)) return;
-    if (job && good && (snapshot->offer || snapshot->copies)) job_send(job, "SNAPSHOT-EOF");
+    if (export && good && snapshot->offer && !slot_offer_is_done(snapshot->offer)) return;
+    if (export && good && (snapshot->offer || snapshot->copies))
+        job_send_message(&export->job, &(struct slot_message){.verb = VERB_SNAPSHOT_EOF});
     snapshot_free(snapshot);
-    if (job) export_snapshot_done(job, good);
+    if (export) export_snapshot_done(&migrations, export, good, migration_now());
 }
 
 /* The target has got more of the offer, or may get more. */
 static void advanced(void *context) {
     struct snapshot *snapshot = context;
-    if (!snapshot->job || slot_offer_good(snapshot->offer)) return;
-    log_warning("Slot migration %s: the snapshot is damaged", job_text(snapshot->job));
-    job_fail_later(snapshot->job, "Failed to perform snapshot");
+    if (!snapshot->export || slot_offer_good(snapshot->offer)) return;
+    log_warning("Slot migration %s: the snapshot is damaged", export_text(snapshot->export));
+    job_end_later(&snapshot->export->job, "Failed to perform snapshot");
 }
 
 /* False: the child has closed the pipe. */
@@ -106,15 +108,15 @@ static void reported(struct event_io *io, int mask) {
 }
 
 static bool link_is_full(const struct snapshot *snapshot) {
-    const struct client *client = snapshot->job->client;
+    const struct client *client = export_client(snapshot->export);
     return client && conn_pending(client->conn) > PENDING_MAX;
 }
 
 static void ready(struct event_io *io, int mask) {
     struct snapshot *snapshot = container_of(io, struct snapshot, pipe);
     for (int i = 0; i < PIECES_A_TURN; i++) {
-        struct job *job = snapshot->job;
-        if (!job || !job->client) return;
+        struct slot_export *export = snapshot->export;
+        if (!export || !export_client(export)) return;
         if (link_is_full(snapshot)) {
             event_io_remove(server.loop, io);
             return;
@@ -147,15 +149,15 @@ static void ready(struct event_io *io, int mask) {
         }
         piece->len = (size_t)got;
         if (snapshot->offer) snapshot->frame -= (uint64_t)got;
-        output_write_blob(&job->client->conn->out, piece);
+        output_write_blob(&export_client(export)->conn->out, piece);
         blob_release(piece);
-        conn_flush(job->client->conn);
-        job_heard(job); /* the target cannot say more while it reads */
+        conn_flush(export_client(export)->conn);
+        job_heard(&export->job, migration_now()); /* the target cannot say more while it reads */
     }
 }
 
 static void read_on(struct snapshot *snapshot) {
-    if (snapshot->fd < 0 || snapshot->pipe.mask || !snapshot->job || (!snapshot->direct && link_is_full(snapshot)))
+    if (snapshot->fd < 0 || snapshot->pipe.mask || !snapshot->export || (!snapshot->direct && link_is_full(snapshot)))
         return;
     event_io_set(server.loop, &snapshot->pipe, snapshot->fd, EVENT_READ, snapshot->direct ? reported : ready);
 }
@@ -171,12 +173,12 @@ void snapshot_step(void) {
     copy_step();
 }
 
-bool snapshot_pulled(const struct job *job, int64_t count) {
-    const struct snapshot *snapshot = snapshot_of_job(job);
+bool snapshot_pulled(void *context, struct slot_export *export, int64_t count) {
+    const struct snapshot *snapshot = snapshot_of(export);
     return snapshot && snapshot->offer && slot_offer_taken(snapshot->offer, count);
 }
-bool snapshot_lets_send(const struct job *job) {
-    const struct snapshot *snapshot = snapshot_of_job(job);
+bool snapshot_lets_send(void *context, const struct slot_export *export) {
+    const struct snapshot *snapshot = snapshot_of(export);
     return snapshot && (snapshot->copies || (snapshot->offer && !slot_offer_is_held(snapshot->offer)));
 }
 
@@ -192,12 +194,12 @@ static void done(struct child_job *child, int status, int signal) {
         log_warning("Background SLOT MIGRATION transfer terminated by signal %d", signal);
     else
         log_warning("Background SLOT MIGRATION transfer error");
-    if (snapshot->job) snapshot->job->copied = child_last_cow();
+    if (snapshot->export) link_of(&snapshot->export->job)->copied = child_last_cow();
     if (snapshot->direct && snapshot->fd >= 0) {
         read_reports(snapshot);
         pipe_close(snapshot);
     }
-    if (!snapshot->good || !snapshot->job) pipe_close(snapshot);
+    if (!snapshot->good || !snapshot->export) pipe_close(snapshot);
     finish_if_done(snapshot);
 }
 
@@ -206,32 +208,33 @@ static bool child_is_possible(void) {
 }
 
 /* Whether the child can write to the socket of the link itself. */
-static bool direct_prepare(struct snapshot *snapshot, const struct job *job, int report_fd) {
+static bool direct_prepare(struct snapshot *snapshot, const struct slot_export *export, int report_fd) {
     struct connection *real = NULL;
-    int fd = job->chunks && !snapshot->offer ? conn_socket_for_child(job->client->conn, false, &real) : -1;
+    const struct client *client = export_client(export);
+    bool chunks = export->form != SNAPSHOT_COMMANDS;
+    int fd = chunks && !snapshot->offer ? conn_socket_for_child(client->conn, false, &real) : -1;
     snapshot->child_fds[1] = fd;
     if (fd < 0) return false;
     fcntl(report_fd, F_SETFL, O_NONBLOCK);
-    snapshot->writer = (struct direct_writer){.targets[0] = {.client_id = job->client->id, .fd = fd, .conn = real},
+    snapshot->writer = (struct direct_writer){.targets[0] = {.client_id = client->id, .fd = fd, .conn = real},
                                               .count = 1,
                                               .report_fd = report_fd,
                                               .timeout_us = (uint64_t)repl_settings.timeout * 1000000};
     return true;
 }
 
-/* False: it has failed the job. */
+/* False: it failed. */
 static bool start_child(struct snapshot *snapshot) {
-    struct job *job = snapshot->job;
+    struct slot_export *export = snapshot->export;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) {
-        log_warning("Can't create a pipe for slot migration %s: %s", job_text(job), strerror(errno));
-        job_fail_later(job, "Failed to start snapshot");
+        log_warning("Can't create a pipe for slot migration %s: %s", export_text(export), strerror(errno));
         return false;
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
     snapshot->child_fds[0] = ends[1];
-    snapshot->direct = direct_prepare(snapshot, job, ends[1]);
+    snapshot->direct = direct_prepare(snapshot, export, ends[1]);
     if (snapshot->offer) slot_offer_child_fds(snapshot->offer, snapshot->child_fds + 1);
     snapshot->child = (struct child_job){.kind = CHILD_SLOTS,
                                          .title = "valkey-slot-migration",
@@ -243,18 +246,17 @@ static bool start_child(struct snapshot *snapshot) {
                                          .run = snapshot_write,
                                          .done = done};
     for (unsigned slot = 0; (slot = slot_bitmap_next(&snapshot->slots, slot, true)) < HASH_SLOTS; slot++)
-        export_stream_slot(job, slot); /* before the fork: no change is missed */
+        source_stream_slot(export, slot); /* before the fork: no change is missed */
     pid_t pid = child_start_slots(&snapshot->process, &snapshot->child);
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
-        log_warning("Can't start a child for slot migration %s: %s", job_text(job), strerror((int)-pid));
-        job_fail_later(job, "Failed to start snapshot");
+        log_warning("Can't start a child for slot migration %s: %s", export_text(export), strerror((int)-pid));
         return false;
     }
-    log_notice("Started child process %d for slot migration %s", (int)pid, job_text(job));
+    log_notice("Started child process %d for slot migration %s", (int)pid, export_text(export));
     if (snapshot->chunks)
-        log_notice("Slot migration %s sends its snapshot in chunks, %s", job_text(job),
+        log_notice("Slot migration %s sends its snapshot in chunks, %s", export_text(export),
                    snapshot->offer    ? "which the target fetches by RDMA READ"
                    : snapshot->direct ? "from the child to the target"
                                       : "through this process");
@@ -265,49 +267,49 @@ static bool start_child(struct snapshot *snapshot) {
 }
 
 /* Between the commands of clients; see snapshot.h. */
-static bool copies_first(const struct job *job) {
+static bool copies_first(const struct slot_export *export) {
     bool child_wanted = persistence_settings.key_save_delay || child_pauses_after_fork();
-    return job->chunks && !child_wanted && (!job->pull || slot_offer_is_seen_by_child());
+    return export->form != SNAPSHOT_COMMANDS && !child_wanted &&
+           (export->form != SNAPSHOT_PULLED || slot_offer_is_seen_by_child());
 }
 
-bool snapshot_possible(const struct job *job) {
-    if (snapshots.len >= SNAPSHOTS_MAX || (!copies_first(job) && !child_is_possible())) return false;
+bool snapshot_possible(void *context, const struct slot_export *export) {
+    if (snapshots.len >= SNAPSHOTS_MAX || (!copies_first(export) && !child_is_possible())) return false;
     list_each(&snapshots, link) {
-        if (node_id_equal(&snapshot_of_link(link)->target, &job->target)) return false;
+        if (node_id_equal(&snapshot_of_link(link)->target, &export->job.target)) return false;
     }
     return true;
 }
 
-bool snapshot_export(struct job *job) {
-    if (!job->client) return false;
-    log_notice("Beginning snapshot of slot migration %s.", job_text(job));
+enum snapshot_start snapshot_export(struct slot_export *export) {
+    if (!export_client(export)) return SNAPSHOT_LATER;
+    log_notice("Beginning snapshot of slot migration %s.", export_text(export));
     struct snapshot *snapshot = mem_calloc(1, sizeof *snapshot);
     snapshot->fd = snapshot->pipe.fd = -1;
-    snapshot->job = job;
-    snapshot->target = job->target;
-    snapshot->slots = job->slots;
-    snapshot->chunks = job->chunks;
-    memcpy(snapshot->name, job->name, JOB_NAME_LEN);
-    if (job->pull) snapshot->offer = slot_offer_new(job, advanced, snapshot);
-    snapshot->copies = copies_first(job);
+    snapshot->export = export;
+    snapshot->target = export->job.target;
+    snapshot->slots = export->job.slots;
+    snapshot->chunks = export->form != SNAPSHOT_COMMANDS;
+    memcpy(snapshot->name, export->job.name, JOB_NAME_LEN);
+    if (export->form == SNAPSHOT_PULLED) snapshot->offer = slot_offer_new(export, advanced, snapshot);
+    snapshot->copies = copies_first(export);
     if (!snapshots.len) due_us = 0;
     list_append(&snapshots, &snapshot->link);
     if (!snapshot->copies && !start_child(snapshot)) {
         snapshot_free(snapshot);
-        return false;
+        return SNAPSHOT_FAILED;
     }
     int result = snapshot->offer ? slot_offer_open(snapshot->offer) : 0;
     if (result < 0) { /* nothing was sent: another snapshot goes through the link */
-        log_warning("Slot migration %s cannot be fetched by RDMA READ: %s", job_text(job), strerror(-result));
-        job->pull = false;
-        snapshot_cancel(job);
-        return false;
+        log_warning("Slot migration %s cannot be fetched by RDMA READ: %s", export_text(export), strerror(-result));
+        snapshot_cancel(NULL, export);
+        return SNAPSHOT_NOT_PULLED;
     }
     if (snapshot->copies)
-        log_notice("Slot migration %s sends its snapshot in chunks, between commands%s", job_text(job),
+        log_notice("Slot migration %s sends its snapshot in chunks, between commands%s", export_text(export),
                    snapshot->offer ? ", which the target fetches by RDMA READ" : "");
     read_on(snapshot);
-    return true;
+    return SNAPSHOT_STARTED;
 }
 
 /* --- Turns --- */
@@ -335,8 +337,8 @@ static uint64_t rest_us(void) {
 
 /* The output limit of the link counts what the link has not sent, so the stream begins when that is nothing. */
 static void end_copy_later(struct snapshot *snapshot) {
-    if (!snapshot->offer && conn_pending(snapshot->job->client->conn)) return;
-    log_notice("Slot migration %s: %llu keys were sent between commands", job_text(snapshot->job),
+    if (!snapshot->offer && conn_pending(export_client(snapshot->export)->conn)) return;
+    log_notice("Slot migration %s: %llu keys were sent between commands", export_text(snapshot->export),
                (unsigned long long)snapshot->keys);
     snapshot->good = !snapshot->offer || slot_offer_finish(snapshot->offer) == 0;
     snapshot->ended = true;
@@ -345,19 +347,21 @@ static void end_copy_later(struct snapshot *snapshot) {
 
 /* When the link has sent what was written, the child can write to its socket. */
 static void start_child_later(struct snapshot *snapshot) {
-    if (!child_is_possible() || (!snapshot->offer && conn_pending(snapshot->job->client->conn))) return;
+    if (!child_is_possible() || (!snapshot->offer && conn_pending(export_client(snapshot->export)->conn))) return;
     log_notice("Slot migration %s: %llu keys were sent between commands. A child process sends the others",
-               job_text(snapshot->job), (unsigned long long)snapshot->keys);
-    if (start_child(snapshot))
+               export_text(snapshot->export), (unsigned long long)snapshot->keys);
+    if (start_child(snapshot)) {
         read_on(snapshot);
-    else
-        snapshot->ended = true;
+        return;
+    }
+    snapshot->ended = true;
+    job_end_later(&snapshot->export->job, "Failed to start snapshot");
 }
 
 /* False: it waits. */
 static bool copy_turn(struct snapshot *snapshot) {
-    struct job *job = snapshot->job;
-    if (!snapshot->copies || snapshot->ended || !job || !job->client || job->failing) return false;
+    struct slot_export *export = snapshot->export;
+    if (!snapshot->copies || snapshot->ended || !export || !export_client(export) || export->job.ending) return false;
     if (snapshot->written || snapshot->needs_child) {
         (snapshot->written ? end_copy_later : start_child_later)(snapshot);
         return false;
@@ -365,15 +369,16 @@ static bool copy_turn(struct snapshot *snapshot) {
     uint64_t before = snapshot->keys, now = clock_monotonic_us();
     uint64_t late = due_us && now > due_us ? now - due_us : 0;
     enum copy_result result = snapshot_copy(snapshot, rest > 0, late / LATE_SHARE);
-    if (snapshot->keys != before) job_heard(job); /* the target cannot say more while it reads */
+    if (snapshot->keys != before)
+        job_heard(&export->job, migration_now()); /* the target cannot say more while it reads */
     switch (result) {
     case COPY_WAITS: break;
     case COPY_GOES_ON: break;
     case COPY_NEEDS_CHILD: snapshot->needs_child = true; break;
-    case COPY_FAILED: job_fail_later(job, "Failed to perform snapshot"); break;
+    case COPY_FAILED: job_end_later(&export->job, "Failed to perform snapshot"); break;
     case COPY_ENDED: snapshot->written = true; break;
     }
-    conn_flush(job->client->conn);
+    conn_flush(export_client(export)->conn);
     return result != COPY_WAITS;
 }
 
@@ -395,10 +400,10 @@ static void copy_step(void) {
     due_us = 0;
 }
 
-void snapshot_cancel(const struct job *job) {
-    struct snapshot *snapshot = snapshot_of_job(job);
+void snapshot_cancel(void *context, struct slot_export *export) {
+    struct snapshot *snapshot = snapshot_of(export);
     if (!snapshot) return;
-    snapshot->job = NULL;
+    snapshot->export = NULL;
     slot_offer_withdraw(snapshot->offer);
     pipe_close(snapshot);
     if (!snapshot->runs) {

@@ -13,14 +13,14 @@
 #define CLUSTER_MIGRATION_SNAPSHOT_H
 #include "cluster/migration/pull.h"
 #include "formats/rdb_fragment.h"
-#include "repl/direct_transfer.h"
+#include "repl/primary/direct_transfer.h"
 #include "server/process/child.h"
 
 struct snapshot {
     struct list_link link; /* in `snapshots` of snapshot.c */
     struct child_job child;
     struct child_process process;
-    struct job *job; /* NULL: it does not need the snapshot any more */
+    struct slot_export *export; /* NULL: it does not need the snapshot any more */
     struct node_id target;
     struct slot_bitmap slots; /* those that are not written yet, when the child is started */
     struct event_io pipe;
@@ -30,14 +30,25 @@ struct snapshot {
     bool runs, ended, good;
     bool chunks, direct;          /* the child writes chunks; and to the socket, and reports through the pipe */
     bool copies;                  /* this process writes, in turns */
-    bool needs_child;             /* … no more: a child is to write the other slots, as soon as it can be started */
-    bool written;                 /* … no more: all slots are written, and the link may still have to send some */
+    bool needs_child;             /* … until here: a child will write the other slots, as soon as it can be started */
+    bool written;                 /* all slots are written; the link may still have to send some */
     unsigned next;                /* slot that this process writes next */
     uint64_t keys;                /* that this process has written */
     struct rdb_fragment fragment; /* of this process; bytes == NULL: none is begun */
     char name[JOB_NAME_LEN];
     struct direct_writer writer;
 };
+
+/* --- snapshot.c: effects of the machine --- */
+
+bool snapshot_possible(void *context, const struct slot_export *export);
+bool snapshot_lets_send(void *context, const struct slot_export *export); /* the link is not in use by it now */
+bool snapshot_pulled(void *context, struct slot_export *export, int64_t count);
+void snapshot_cancel(void *context, struct slot_export *export); /* the job does not need it any more */
+enum snapshot_start snapshot_export(struct slot_export *export);
+void snapshot_step(void); /* at the end of each turn: sends more */
+
+/* --- snapshot_write.c --- */
 
 /* In the child: struct child_job. */
 int snapshot_write(struct child_job *child);

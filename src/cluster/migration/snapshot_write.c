@@ -5,10 +5,12 @@
  * key that is too large for a fragment is written as commands in either case, so that the target serves its clients in
  * between. */
 #include "cluster/migration/snapshot.h"
+#include "cluster/migration/source_stream.h"
 #include "formats/rdb.h"
 #include "formats/sink.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "persistence/aof.h"
 #include "persistence/persistence.h"
@@ -58,7 +60,7 @@ static void prefetch_entry(const struct entry *entry) {
 
 /* --- A child --- */
 
-/* A key that is to be written. */
+/* A key of the snapshot. */
 struct next_key {
     struct entry *entry; /* NULL: none */
     int db;
@@ -67,12 +69,12 @@ struct next_key {
     struct db_slot_size size;
 };
 
-struct writer {
+struct slot_writer {
     const struct snapshot *snapshot;
     struct sink sink;
     struct rdb_fragment fragment;
     int selected; /* database of the commands; -1: none */
-    int error;    /* of the offer */
+    int error;    /* of the offer, or of a module that could not write its value */
     uint64_t keys;
     struct next_key ahead[AHEAD]; /* a ring; the oldest one is at `at` */
     unsigned at;
@@ -98,13 +100,13 @@ static int write_frame(struct sink *sink, const void *bytes, size_t len) {
 }
 
 /* Publishes the chunk in shared memory. */
-static void offer_chunk(struct writer *writer) {
+static void offer_chunk(struct slot_writer *writer) {
     int error = slot_offer_publish(writer->snapshot->offer, rdb_fragment_end(&writer->fragment).len);
     if (error < 0) writer->error = error;
     writer->fragment.bytes = NULL;
 }
 
-static void write_chunk(struct writer *writer) {
+static void write_chunk(struct slot_writer *writer) {
     if (!writer->fragment.bytes || !rdb_fragment_len(&writer->fragment)) return;
     if (writer->snapshot->offer) {
         offer_chunk(writer);
@@ -114,17 +116,17 @@ static void write_chunk(struct writer *writer) {
     write_chunk_command(&writer->sink.out, writer->snapshot, writer->fragment.blob);
 }
 
-static void write_commands(struct writer *writer, int db, const struct entry *entry) {
+static void write_commands(struct slot_writer *writer, int db, const struct entry *entry) {
     struct output *out = &writer->sink.out;
     if (writer->selected != db) write_select(out, db);
     writer->selected = db;
-    aof_write_entry(out, entry);
+    if (!aof_write_entry(out, entry, db)) writer->error = -EINVAL;
     if (!writer->snapshot->offer) return;
     sink_flush(&writer->sink);
     if (!sink_error(&writer->sink)) write_frame(&writer->sink, "", 0);
 }
 
-static void write_key(struct writer *writer, const struct next_key *key) {
+static void write_key(struct slot_writer *writer, const struct next_key *key) {
     if (!writer->fragment.bytes) { /* in shared memory, as soon as the target has taken an older one */
         size_t size = 0;
         char *memory = slot_offer_begin(writer->snapshot->offer, &size);
@@ -143,7 +145,7 @@ static void write_key(struct writer *writer, const struct next_key *key) {
 }
 
 /* Writes the oldest key of the ring and puts another one in its place. */
-static void write_ahead(struct writer *writer, struct next_key key) {
+static void write_ahead(struct slot_writer *writer, struct next_key key) {
     struct next_key *oldest = &writer->ahead[writer->at], *half = &writer->ahead[(writer->at + AHEAD / 2) % AHEAD];
     if (oldest->entry && !sink_error(&writer->sink)) write_key(writer, oldest);
     *oldest = key;
@@ -152,7 +154,7 @@ static void write_ahead(struct writer *writer, struct next_key key) {
     if (half->entry) entry_prefetch_value(half->entry);
 }
 
-static void write_slot(struct writer *writer, struct db *db, unsigned slot) {
+static void write_slot(struct slot_writer *writer, struct db *db, unsigned slot) {
     struct next_key key = {.db = db_id(db), .slot = slot, .is_first = true, .size = db_slot_size(db, slot)};
     struct db_iterator *it = db_iterate(db, (int)slot);
     for (; !sink_error(&writer->sink) && (key.entry = db_iterate_next(it)); key.is_first = false)
@@ -161,7 +163,7 @@ static void write_slot(struct writer *writer, struct db *db, unsigned slot) {
 }
 
 int snapshot_write(struct child_job *child) {
-    static struct writer writer = {.selected = -1};
+    static struct slot_writer writer = {.selected = -1};
     struct snapshot *snapshot = container_of(child, struct snapshot, child);
     struct sink *sink = &writer.sink;
     writer.snapshot = snapshot;
@@ -206,7 +208,7 @@ struct copied_key {
 };
 
 /* The keys of a slot in all databases. Returns their number; COPY_KEYS_MAX + 1: too many. */
-static size_t collect(unsigned slot, struct copied_key keys[static COPY_KEYS_MAX]) {
+static size_t snapshot_write_collect(unsigned slot, struct copied_key keys[static COPY_KEYS_MAX]) {
     size_t count = 0;
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
@@ -225,7 +227,7 @@ static size_t collect(unsigned slot, struct copied_key keys[static COPY_KEYS_MAX
 
 /* Looks at each element: few large ones among many small ones count, too. So does the name of the key. */
 static size_t key_bytes(const struct entry *entry) {
-    if (entry_type(entry) != TYPE_STRING) return entry_memory(entry, RDB_FRAGMENT_ITEMS);
+    if (entry_type(entry) != TYPE_STRING) return entry_memory(entry, 0, RDB_FRAGMENT_ITEMS);
     return entry_key(entry).len + entry_string_len(entry);
 }
 
@@ -247,7 +249,7 @@ static bool copy_send(struct snapshot *snapshot) {
     size_t len = rdb_fragment_end(fragment).len;
     fragment->bytes = NULL;
     if (snapshot->offer) return slot_offer_publish(snapshot->offer, len) == 0;
-    write_chunk_command(&snapshot->job->client->conn->out, snapshot, fragment->blob);
+    write_chunk_command(&export_client(snapshot->export)->conn->out, snapshot, fragment->blob);
     rdb_fragment_free(fragment);
     fragment->blob = NULL;
     return true;
@@ -280,9 +282,10 @@ static bool copy_key(struct snapshot *snapshot, struct copied_key key, unsigned 
         if (!copy_send(snapshot)) return false;
     }
     /* No fragment is large enough for it, or the target must fetch older ones first. */
-    struct output *out = &snapshot->job->client->conn->out;
+    struct output *out = &export_client(snapshot->export)->conn->out;
     write_select(out, key.db);
-    aof_write_entry(out, key.entry);
+    bool written = aof_write_entry(out, key.entry, key.db);
+    must(written); /* only an extension may fail, and a child writes these */
     snapshot->keys++;
     return true;
 }
@@ -301,7 +304,7 @@ static bool copy_keys(struct snapshot *snapshot, unsigned slot, const struct cop
 
 static bool has_space(const struct snapshot *snapshot) {
     if (snapshot->offer) return slot_offer_space(snapshot->offer) >= COPY_OFFERS;
-    return conn_pending(snapshot->job->client->conn) <= COPY_PENDING_MAX;
+    return conn_pending(export_client(snapshot->export)->conn) <= COPY_PENDING_MAX;
 }
 
 static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
@@ -310,11 +313,11 @@ static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
     while ((snapshot->next = slot_bitmap_next(&snapshot->slots, snapshot->next, true)) < HASH_SLOTS) {
         if (persistence_settings.key_save_delay) return COPY_NEEDS_CHILD;
         if (!has_space(snapshot)) return COPY_WAITS;
-        size_t count = collect(snapshot->next, keys);
+        size_t count = snapshot_write_collect(snapshot->next, keys);
         if (count > COPY_KEYS_MAX || !are_small(keys, count)) return COPY_NEEDS_CHILD;
         if (!copy_keys(snapshot, snapshot->next, keys, count)) return COPY_FAILED;
         slot_bitmap_clear(&snapshot->slots, snapshot->next);
-        export_stream_slot(snapshot->job, snapshot->next++);
+        source_stream_slot(snapshot->export, snapshot->next++);
         if ((count || snapshot->next % EMPTY_SLOTS == 0) && clock_monotonic_us() >= end) return COPY_GOES_ON;
     }
     return COPY_ENDED;

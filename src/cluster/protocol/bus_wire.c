@@ -479,7 +479,7 @@ static uint8_t *write_extension(struct extension_writer *writer, unsigned type, 
     store16(at + 4, (uint16_t)type);
     return at + EXTENSION_HEADER;
 }
-static void write_text(struct extension_writer *writer, unsigned type, struct slice text) {
+static void bus_wire_write_text(struct extension_writer *writer, unsigned type, struct slice text) {
     if (!text.len) return;
     uint8_t *data = write_extension(writer, type, text.len + 1);
     if (data) memcpy(data, text.data, text.len);
@@ -499,13 +499,13 @@ static size_t forgotten_count(const struct bus_extensions *extensions) {
 static void write_extensions(struct extension_writer *writer, const struct bus_message *message) {
     const struct bus_extensions *extensions = &message->extensions;
     if (!message->has_extensions) return;
-    write_text(writer, EXTENSION_HOSTNAME, extensions->hostname);
-    write_text(writer, EXTENSION_NODENAME, extensions->nodename);
-    write_text(writer, EXTENSION_CLIENT_IPV4, extensions->client_ipv4);
-    write_text(writer, EXTENSION_CLIENT_IPV6, extensions->client_ipv6);
+    bus_wire_write_text(writer, EXTENSION_HOSTNAME, extensions->hostname);
+    bus_wire_write_text(writer, EXTENSION_NODENAME, extensions->nodename);
+    bus_wire_write_text(writer, EXTENSION_CLIENT_IPV4, extensions->client_ipv4);
+    bus_wire_write_text(writer, EXTENSION_CLIENT_IPV6, extensions->client_ipv6);
     write_port(writer, EXTENSION_CLIENT_PORT, extensions->client_port);
     write_port(writer, EXTENSION_CLIENT_TLS_PORT, extensions->client_tls_port);
-    write_text(writer, EXTENSION_AVAILABILITY_ZONE, extensions->availability_zone);
+    bus_wire_write_text(writer, EXTENSION_AVAILABILITY_ZONE, extensions->availability_zone);
     for (size_t i = 0; i < forgotten_count(extensions); i++) {
         uint8_t *data = write_extension(writer, EXTENSION_FORGOTTEN, FORGOTTEN_DATA);
         if (!data) continue;
@@ -583,7 +583,7 @@ static void encode_gossip(const struct bus_gossip *entry, uint8_t *at) {
     store16(at + 102, 0);
 }
 
-/* Behind everything else. */
+/* At the end of the message. */
 static void encode_brief_gossip(const struct bus_message *message, uint8_t *at) {
     for (size_t i = 0; i < message->brief_gossip_count; i++, at += BUS_BRIEF_GOSSIP_SIZE) {
         struct bus_brief_gossip entry;
@@ -617,7 +617,7 @@ static void encode_gossip_section(const struct bus_message *message, uint8_t *ou
     encode_brief_gossip(message, at + writer.size);
 }
 
-static void put(uint8_t *at, struct slice text) {
+static void bus_wire_put(uint8_t *at, struct slice text) {
     if (text.len) memcpy(at, text.data, text.len);
 }
 
@@ -643,8 +643,8 @@ void bus_encode(const struct bus_message *message, uint8_t *out) {
     case BUS_PUBLISHSHARD:
         store32(body, (uint32_t)message->channel.len);
         store32(body + 4, (uint32_t)message->message.len);
-        put(body + 8, message->channel);
-        put(body + 8 + message->channel.len, message->message);
+        bus_wire_put(body + 8, message->channel);
+        bus_wire_put(body + 8 + message->channel.len, message->message);
         break;
     case BUS_UPDATE:
         store64(body, message->node_epoch);
@@ -658,7 +658,7 @@ void bus_encode(const struct bus_message *message, uint8_t *out) {
         store64(body, message->module);
         store32(body + 8, (uint32_t)message->payload.len);
         body[12] = message->module_type;
-        put(body + 13, message->payload);
+        bus_wire_put(body + 13, message->payload);
         break;
     default: break;
     }

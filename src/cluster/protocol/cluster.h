@@ -19,17 +19,18 @@
  *   read more than its arguments, but for cluster_write_configuration() in save().
  * - A link lives from cluster_link_accepted() or dial() to close() or cluster_link_closed(). close() may concern the
  *   link whose message is being received.
- * - save(durable): whatever is sent after this call may leave only when the file is on disk. The machine calls it
- * before a message could tell a peer of an epoch, a vote, an identity, a role or slots that the file does not have. A
- * crash may lose what other saves would have written.
- * - Times are Unix times in ms. They may jump: a jump forward looks like a silence of all peers.
+ * - save(durable): a message that is sent after this call may leave only when the file is on disk. The machine calls it
+ *   before a message with an epoch, a vote, an identity, a role or slots that the file does not have. A crash may lose
+ *   what other saves would have written.
+ * - Times are milliseconds of a monotonic clock. In messages and in nodes.conf they are Unix times (wall_ahead_ms()).
  *
  * The views (CLUSTER SLOTS and others), redirection and INFO read the fields of struct cluster; only the machine writes
  * them. `view_version` changes with whatever CLUSTER SLOTS, SHARDS or NODES shows, but for times and offsets.
  *
- * Files: gossip.c (pings), repeat.c (brief headers), handshake.c (joining, forgetting, addresses), failure.c (PFAIL,
- * FAIL, state), fast_failover.c, election.c, manual_failover.c, topology.c (who serves what), replica_migration.c,
- * slot_commands.c, configuration.c (nodes.conf). */
+ * Files, the lowest layer first: core.c, send.c, repeat.c (brief headers), ping.c, ownership.c (slots, epochs, roles),
+ * failure.c (PFAIL, FAIL, state), fast_failover.c, election.c, manual_failover.c, topology.c (which node serves what),
+ * handshake.c (joining, forgetting, addresses), gossip.c, replica_migration.c, slot_commands.c, machine.c,
+ * configuration.c (nodes.conf). */
 #ifndef CLUSTER_PROTOCOL_CLUSTER_H
 #define CLUSTER_PROTOCOL_CLUSTER_H
 #include "cluster/protocol/node.h"
@@ -116,10 +117,10 @@ struct cluster_effects {
      * shard has another history: no partial synchronization. */
     void (*follow)(void *context, const struct cluster_node *primary, bool same_shard);
     void (*lead)(void *context, bool same_shard); /* false: an empty shard of its own */
-    /* A shard that elects its primary before the cluster does (synchronous replication: repl/sync/sync.h). A replica
-     * asks for votes only with the mandate of its shard. stand() asks the shard for it, not at once `forced` by a
-     * command; cluster_mandated() says that it is there. stand_back(): the failover is over without this replica, which
-     * follows its primary again. mandate NULL: MANDATE_NOT_NEEDED. */
+    /* A shard that elects its primary before the cluster does (synchronous replication: repl/quorum/quorum.h). A
+     * replica asks for votes only with the mandate of its shard. stand() asks the shard for it, not at once `forced` by
+     * a command; cluster_mandated() says that it is there. stand_back(): the failover is over without this replica,
+     * which follows its primary again. mandate NULL: MANDATE_NOT_NEEDED. */
     enum cluster_mandate (*mandate)(void *context);
     void (*stand)(void *context, bool forced);
     void (*stand_back)(void *context);
@@ -145,7 +146,7 @@ struct election {
 };
 struct manual_failover {
     int64_t end_ms;               /* 0: none is in progress */
-    struct cluster_node *replica; /* at the primary: who takes over */
+    struct cluster_node *replica; /* at the primary: the replica that takes over */
     bool offset_known;            /* at the replica: the primary has paused at `offset` */
     uint64_t offset;
     bool can_start;
@@ -156,6 +157,46 @@ struct forgotten_node {
     int64_t until_ms;
 };
 
+/* repeat.c: whole headers and their slots. */
+struct header_repeats {
+    struct hashtable *slots;             /* NULL: none yet */
+    struct repeated_header *received;    /* of the PING or PONG that is being received; NULL: none */
+    struct sent_slots {                  /* of the last header that was sent */
+        uint64_t digest;                 /* 0: none yet */
+        const struct slot_bitmap *slots; /* as the header had them; they are not read */
+        uint64_t version;                /* of the table of slots */
+    } sent;
+};
+
+/* handshake.c: nodes that come and go. */
+struct joining_nodes {
+    size_t handshakes;                /* in progress */
+    struct forgotten_node *forgotten; /* NULL: none yet */
+    size_t forgotten_count;
+    int64_t news_ms;  /* last time that a node was added, or its address changed */
+    int64_t moved_ms; /* last time that an address changed; 0: never */
+};
+
+/* failure.c: nodes that fail, and the state of the cluster. */
+struct failure_state {
+    struct cluster_node **suspects; /* PFAIL, or it was so after the last tick */
+    size_t count, capacity;         /* of suspects */
+    int64_t state_since_ms;         /* when the state was evaluated first; 0: never */
+    int64_t minority_since_ms;      /* when a majority was last out of reach; 0: never */
+    bool safe_to_vote;
+    unsigned down_reason_logged;
+};
+
+/* gossip.c: the parts of the message that is being built. */
+struct gossip_scratch {
+    struct bus_gossip *gossip;
+    struct bus_brief_gossip *brief;
+    size_t capacity; /* of both */
+    struct bus_forgotten *forgotten;
+    uint64_t stamp; /* of the message: node_heartbeat.stamp */
+};
+
+/* Only the file that is named beside a struct changes it; several files change the other members. */
 struct cluster {
     struct cluster_settings settings;
     const struct cluster_effects *effects;
@@ -171,40 +212,21 @@ struct cluster {
     unsigned size;          /* primaries with slots: they vote */
     uint64_t view_version;
     struct cluster_link *links;
-    struct hashtable *repeated_slots;    /* of repeat.c; NULL: none yet */
-    struct repeated_header *received;    /* of the PING or PONG that is being received; NULL: none */
-    struct sent_slots {                  /* of the last header that was sent */
-        uint64_t digest;                 /* 0: none yet */
-        const struct slot_bitmap *slots; /* as the header had them; they are not read */
-        uint64_t version;                /* of the table of slots */
-    } sent_slots;
-    size_t handshakes;
-
-    struct election election;
-    struct manual_failover manual;
-    int64_t strays_ms; /* after a failover: when to look for keys of slots that others serve; 0: never */
-    struct forgotten_node *forgotten;
-    size_t forgotten_count;
-
-    int64_t state_since_ms;    /* first evaluation of the state; 0: none yet */
-    int64_t minority_since_ms; /* last time that a majority was out of reach; 0: never */
-    bool safe_to_vote;
-    unsigned down_reason_logged;
-    int64_t news_ms;  /* last time that a node was added, or its address changed */
-    int64_t moved_ms; /* last time that an address changed; 0: never */
-    uint64_t ticks, stamp;
-    /* replica_migration.c has nothing to do before this time while the view has this version. */
-    uint64_t covered_version;
-    int64_t covered_ms;
-    struct cluster_node **suspects; /* PFAIL, or it was so after the last tick */
-    size_t suspect_count, suspect_capacity;
-    unsigned todo;             /* enum cluster_todo: at the next flush */
-    unsigned unsaved;          /* enum cluster_unsaved */
-    int64_t saved_ms;          /* when it was saved last */
-    struct bus_gossip *gossip; /* scratch of the message that is being built */
-    struct bus_brief_gossip *brief_gossip;
-    size_t gossip_capacity; /* of both */
-    struct bus_forgotten *forgotten_scratch;
+    struct header_repeats repeats;
+    struct joining_nodes joining;
+    struct failure_state failures;
+    struct election election;      /* election.c */
+    struct manual_failover manual; /* manual_failover.c */
+    int64_t strays_ms;             /* after a failover: when to look for keys of slots that others serve; 0: never */
+    struct gossip_scratch scratch;
+    struct {
+        uint64_t version;
+        int64_t ms;
+    } covered; /* replica_migration.c has nothing to do before this time while the view has this version */
+    uint64_t ticks;
+    unsigned todo;    /* enum cluster_todo: at the next flush */
+    unsigned unsaved; /* enum cluster_unsaved */
+    int64_t saved_ms; /* when it was saved last */
     char error[192];
 };
 
@@ -265,13 +287,16 @@ void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, c
                         uint64_t epoch, int64_t now_ms);
 /* Another node has this epoch: the next one that this node takes is larger. */
 void cluster_see_epoch(struct cluster *cluster, uint64_t epoch, int64_t now_ms);
-/* This primary claims these slots of its own no more: nobody serves them. */
+/* This primary stops claiming these slots, which it owns: no node serves them. */
 void cluster_give_up_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms);
 /* After loading: claims unassigned slots that have keys, and deletes the keys of slots that others serve. */
 void cluster_check_data(struct cluster *cluster, int64_t now_ms);
 
 /* Sends a message of a client to the nodes that may have subscribers: all, or with `shard` those of this shard. */
 void cluster_publish(struct cluster *cluster, struct slice channel, struct slice message, bool shard);
+/* Sends a message of a module to a node; NULL: to all. False: the node is not linked. */
+bool cluster_send_module(struct cluster *cluster, const struct cluster_node *to, uint64_t module, uint8_t type,
+                         struct slice payload);
 
 size_t cluster_count_failure_reports(struct cluster *cluster, struct cluster_node *node, int64_t now_ms);
 static inline bool cluster_serves(const struct cluster *cluster, unsigned slot) {

@@ -4,7 +4,7 @@
 #include "lib/system/memory.h"
 #include <stdio.h>
 
-static struct slice text_of(const char *text) {
+static struct slice configuration_text_of(const char *text) {
     return slice_of(node_text(text));
 }
 
@@ -17,14 +17,14 @@ void cluster_describe_node(const struct cluster *cluster, const struct cluster_n
                                .tcp_port = node->port,
                                .tls_port = node->tls_port,
                                .bus_port = node->bus_port,
-                               .client_tcp_port = node->client_port,
-                               .client_tls_port = node->client_tls_port,
-                               .hostname = text_of(node->hostname),
-                               .nodename = text_of(node->nodename),
-                               .client_ipv4 = text_of(node->client_ipv4),
-                               .client_ipv6 = text_of(node->client_ipv6),
-                               .availability_zone = text_of(node->availability_zone),
-                               .unknown = text_of(node->unknown),
+                               .client_tcp_port = node->announced.client_port,
+                               .client_tls_port = node->announced.client_tls_port,
+                               .hostname = configuration_text_of(node->announced.hostname),
+                               .nodename = configuration_text_of(node->announced.nodename),
+                               .client_ipv4 = configuration_text_of(node->announced.client_ipv4),
+                               .client_ipv6 = configuration_text_of(node->announced.client_ipv6),
+                               .availability_zone = configuration_text_of(node->announced.availability_zone),
+                               .unknown = configuration_text_of(node->unknown),
                                .flags = (uint16_t)node->flags,
                                .ping_sent_ms = (uint64_t)time_to_wall(cluster, node->beat->ping_sent_ms),
                                .pong_received_ms = (uint64_t)time_to_wall(cluster, node->beat->pong_received_ms),
@@ -68,7 +68,7 @@ void cluster_print_configuration(const struct cluster *cluster, struct output *o
     nodes_file_print_epochs(out, cluster->current_epoch, cluster->last_vote_epoch);
 }
 
-/* An opinion of a process that has ended (PFAIL) says nothing; what headers tell is learnt again. */
+/* PFAIL was the view of a process that has ended, and is dropped. Headers will bring the other flags again. */
 static const unsigned LOADED_FLAGS = NODE_PRIMARY | NODE_REPLICA | NODE_FAIL | NODE_NOADDR | NODE_NOFAILOVER;
 
 static const char *load_node(struct cluster *cluster, const struct node_line *line) {
@@ -92,13 +92,13 @@ static const char *load_node(struct cluster *cluster, const struct node_line *li
         node->port = line->tcp_port;
         node->tls_port = line->tls_port;
         node->bus_port = line->bus_port;
-        node->client_port = line->client_tcp_port;
-        node->client_tls_port = line->client_tls_port;
-        node_set_text(&node->hostname, line->hostname);
-        node_set_text(&node->nodename, line->nodename);
-        node_set_text(&node->client_ipv4, line->client_ipv4);
-        node_set_text(&node->client_ipv6, line->client_ipv6);
-        node_set_text(&node->availability_zone, line->availability_zone);
+        node->announced.client_port = line->client_tcp_port;
+        node->announced.client_tls_port = line->client_tls_port;
+        node_set_text(&node->announced.hostname, line->hostname);
+        node_set_text(&node->announced.nodename, line->nodename);
+        node_set_text(&node->announced.client_ipv4, line->client_ipv4);
+        node_set_text(&node->announced.client_ipv6, line->client_ipv6);
+        node_set_text(&node->announced.availability_zone, line->availability_zone);
         if (!node->address[0] || !node->bus_port) node->flags |= NODE_NOADDR;
         /* A ping of that process gets no reply any more; the pong may be from a clock that was ahead. */
         node->beat->pong_received_ms = min_i64(time_of_wall(cluster, (int64_t)line->pong_received_ms), cluster->now_ms);
@@ -162,7 +162,7 @@ struct cluster *cluster_new_from(const struct nodes_file *file, const struct clu
                                  const char **error) {
     struct cluster *cluster = cluster_new(settings, effects, context, now_ms);
     *error = file->count ? NULL : "there is no node";
-    /* Itself first: another node may have the random id that it was born with. */
+    /* This node first: another node may have the random id that this node was created with. */
     if (!*error) *error = load_node(cluster, &file->lines[file->myself]);
     for (size_t i = 0; i < file->count && !*error; i++)
         if (i != file->myself) *error = load_node(cluster, &file->lines[i]);

@@ -1,15 +1,19 @@
-/* election.c: a replica takes over from its failed primary, if a majority of the voting primaries lets it.
+/* election.c: the election of a replica in place of its failed primary.
  *
- * A primary votes once in an epoch. Since a candidate raises the epoch before it asks, and a majority is needed, an
- * epoch has at most one winner, and the winner's epoch is larger than that of the failed primary: everybody believes
- * it.
+ * This is the leader election of Raft, with an epoch for the term: a candidate raises the epoch and asks for votes, a
+ * voter votes once in an epoch, and a majority of votes wins. So an epoch has at most one winner, whose claim on the
+ * slots has a larger epoch than that of the failed primary, and all nodes believe it (topology.c). The differences:
  *
- * Replicas wait before they ask: a random time against collisions, longer for those that have less data, and longer if
- * several primaries have failed at once. The replica with the most data need not wait if all replicas of its primary
- * agree that it has failed, because then all have told their offsets.
+ * - The voters are the primaries with slots, not the nodes of the shard.
+ * - A voter does not compare logs: a replica with older data can win. Instead, a candidate waits before it asks, for
+ *   longer the more replicas of its shard have newer data: its rank.
  *
- * Where the shard elects its primary itself (struct cluster_effects: mandate), the replica first stands there. It asks
- * the cluster only with the mandate of its shard, and keeps it if the cluster elects nobody: it asks again later. */
+ * The wait also has a random part, against split votes, and is longer if several primaries have failed at once. The
+ * replica of rank 0 asks at once if all replicas of the primary agree that it has failed, because then this replica has
+ * heard the offsets of all.
+ *
+ * With synchronous replication the servers of the shard elect their primary first (struct cluster_effects: mandate).
+ * The winner is the candidate in the cluster. It remains so if the voters elect no candidate, and asks again later. */
 #include "cluster/protocol/machine.h"
 #include <stdio.h>
 
@@ -27,7 +31,7 @@ static uint64_t own_offset(struct cluster *cluster) {
     return facts.offset;
 }
 
-/* How many siblings are better. */
+/* The number of replicas of the same primary that have more data, or as much and a smaller id. */
 static unsigned find_rank(struct cluster *cluster) {
     const struct cluster_node *myself = cluster->myself;
     uint64_t offset = own_offset(cluster);
@@ -41,7 +45,7 @@ static unsigned find_rank(struct cluster *cluster) {
     return rank;
 }
 
-/* How many other shards need an election and go first. */
+/* The number of other shards that need an election and whose ids are smaller: they elect first. */
 static unsigned find_failed_primary_rank(const struct cluster *cluster) {
     const struct cluster_node *myself = cluster->myself;
     int64_t factor = cluster->settings.replica_validity_factor;
@@ -65,7 +69,7 @@ static bool is_best_ranked(struct cluster *cluster) {
     return true;
 }
 
-/* A majority of the primaries that could vote at any time since we asked: our view changes while votes arrive. */
+/* The largest majority that was needed at any time since this node asked: the number of voters may change meanwhile. */
 static unsigned votes_needed(struct cluster *cluster) {
     struct election *election = &cluster->election;
     if (election->quorum < quorum(cluster)) election->quorum = quorum(cluster);
@@ -92,11 +96,7 @@ static void log_wait(struct cluster *cluster, enum election_wait reason) {
                    election->votes);
 }
 
-void election_reset(struct cluster *cluster) {
-    cluster->election = (struct election){0};
-}
-
-/* A claim with this epoch makes an election in an older one pointless. */
+/* Ends an election of an epoch that is not larger than that of this claim: it cannot be won any more. */
 void election_see_epoch(struct cluster *cluster, const struct cluster_node *claimant) {
     const struct election *election = &cluster->election;
     if (!election->sent || claimant->config_epoch < election->epoch || !node_is_replica(cluster->myself)) return;
@@ -108,7 +108,7 @@ void election_see_epoch(struct cluster *cluster, const struct cluster_node *clai
     election_reset(cluster);
 }
 
-/* How old our data is, not counting the time that it takes to notice a failure. */
+/* The age of the data, without the time that it takes to notice a failure. */
 static int64_t data_age(struct cluster *cluster) {
     struct cluster_facts facts;
     cluster->effects->facts(cluster->context, &facts);
@@ -137,10 +137,10 @@ static void plan(struct cluster *cluster, bool manual) {
     }
     say_notice(cluster, "Start of election delayed for %lld milliseconds (rank #%u, primary rank #%u, offset %lld).",
                (long long)(election->start_ms - now), election->rank, election->failed_primary_rank, (long long)offset);
-    broadcast_pong(cluster, true); /* the siblings learn our offset */
+    broadcast_pong(cluster, true); /* the other replicas hear the offset */
 }
 
-/* While we wait, others may turn out to be better. */
+/* Other replicas may have reported more data since then. */
 static void refresh_ranks(struct cluster *cluster) {
     struct election *election = &cluster->election;
     int64_t delay = election_delay(cluster);
@@ -151,7 +151,7 @@ static void refresh_ranks(struct cluster *cluster) {
         say_notice(cluster, "Replica rank updated to #%u, added %lld milliseconds of delay.", rank, (long long)added);
     }
     election->rank = rank;
-    if (failed_primary_rank != election->failed_primary_rank) { /* it falls when another shard has its new primary */
+    if (failed_primary_rank != election->failed_primary_rank) { /* it falls when another shard has a new primary */
         int64_t added = ((int64_t)failed_primary_rank - election->failed_primary_rank) * delay;
         election->start_ms += added;
         say_notice(cluster, "Failed primary rank updated to #%u, added %lld milliseconds of delay.",
@@ -180,7 +180,7 @@ void election_link_opened(struct cluster *cluster, struct cluster_node *node) {
     if (!election->sent || cluster->now_ms - election->start_ms > election_timeout(cluster) || !node_votes(node) ||
         node->vote_epoch == election->epoch || !node->link || !node->link->connected)
         return;
-    /* Of a larger epoch it may have a vote for another replica. */
+    /* Not in a larger epoch: the voter may have voted for another replica there. */
     if (cluster->current_epoch == election->epoch) send_request(cluster, node->link);
 }
 
@@ -230,7 +230,8 @@ bool election_is_without_mandate(struct cluster *cluster) {
 void cluster_mandated(struct cluster *cluster, int64_t now_ms) {
     struct election *election = &cluster->election;
     cluster->now_ms = now_ms;
-    if (election->start_ms && !election->sent) election->start_ms = now_ms; /* the time for votes begins */
+    if (election->start_ms && !election->sent)
+        election->start_ms = now_ms; /* from here on the voters have the whole timeout */
     todo(cluster, TODO_FAILOVER);
 }
 
@@ -246,7 +247,7 @@ void election_handle(struct cluster *cluster) {
         return;
     }
     int64_t factor = cluster->settings.replica_validity_factor, timeout = cluster->settings.node_timeout_ms;
-    /* The votes of the shard say more of the data than their age. */
+    /* The election in the shard compares the data, so their age does not matter then. */
     if (factor && !manual && mandate(cluster) == MANDATE_NOT_NEEDED &&
         data_age(cluster) > cluster->settings.repl_ping_period_s * 1000 + timeout * factor) {
         log_wait(cluster, WAIT_DATA_AGE);
@@ -286,12 +287,12 @@ void election_handle(struct cluster *cluster) {
     }
 }
 
-/* Why we deny; NULL: we grant. */
+/* Why this node denies its vote; NULL: it votes. */
 static const char *find_denial(struct cluster *cluster, const struct cluster_node *sender,
                                const struct bus_message *message, char *text, size_t size) {
     const struct bus_header *header = &message->header;
     unsigned long long epoch = header->current_epoch;
-    if (!cluster->safe_to_vote) return " it is not safe to vote in this moment)";
+    if (!cluster->failures.safe_to_vote) return " it is not safe to vote in this moment)";
     if (header->current_epoch < cluster->current_epoch) {
         snprintf(text, size, " reqEpoch (%llu) < curEpoch(%llu)", epoch, (unsigned long long)cluster->current_epoch);
         return text;
@@ -333,7 +334,7 @@ void election_receive_request(struct cluster *cluster, struct cluster_node *send
         send_update(cluster, sender, owner);
         return;
     }
-    if (!sender->link || !sender->link->connected) return; /* it would not hear of the vote */
+    if (!sender->link || !sender->link->connected) return; /* the vote could not be sent */
     cluster->last_vote_epoch = cluster->current_epoch;
     changed_self(cluster);
     struct bus_message vote;
@@ -343,8 +344,8 @@ void election_receive_request(struct cluster *cluster, struct cluster_node *send
                (unsigned long long)header->current_epoch);
 }
 
-/* A failed primary that speaks again may have been replaced, and its successor may vote elsewhere in the same epoch:
- * then two majorities could elect. Nobody replaces a primary without replicas. */
+/* A failed primary that answers again may have been replaced, and its successor may vote for another candidate in the
+ * same epoch: two candidates could have a majority then. A primary without replicas is not replaced. */
 static bool may_be_replaced(const struct cluster_node *voter) {
     return node_failed(voter) && voter->replica_count > 0;
 }

@@ -1,12 +1,13 @@
 /* failure.c: detects failed nodes, and sets the state of the cluster (ok or fail).
  *
- * PFAIL is this node's own view: no reply for the node timeout. Primaries with slots tell it each other at once, by an
- * unsolicited PONG, and again in each gossip; a node that sees a majority sets FAIL and sends it to all nodes. FAIL
- * ends when the failed node answers, but a primary with slots stays failed for a while, because an election may be in
- * progress.
+ * As in SWIM, a node is suspected first (PFAIL) and declared failed later (FAIL). PFAIL is this node's own view: no
+ * reply for the node timeout. Unlike in SWIM, a second timeout does not make it FAIL, but the suspicions of a majority
+ * of the primaries with slots. They report theirs to each other at once, in a PONG, and again in all gossip. The node
+ * that counts a majority sends FAIL to all nodes. FAIL ends when the failed node answers; a primary with slots stays
+ * failed for a while, because an election may be in progress.
  *
  * The cluster fails for this node when slots are not served, or when it cannot reach a majority of the voting
- * primaries: on the wrong side of a partition it must stop taking writes that the other side will not have. */
+ * primaries: in the minority of a partition it must not accept writes that the majority will not have. */
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
 
@@ -72,18 +73,16 @@ void failure_clear_if_possible(struct cluster *cluster, struct cluster_node *nod
 }
 
 static void suspects_add(struct cluster *cluster, struct cluster_node *node) {
-    for (size_t i = 0; i < cluster->suspect_count; i++)
-        if (cluster->suspects[i] == node) return;
-    if (cluster->suspect_count == cluster->suspect_capacity) {
-        cluster->suspect_capacity = cluster->suspect_capacity ? cluster->suspect_capacity * 2 : 16;
-        cluster->suspects = mem_realloc(cluster->suspects, cluster->suspect_capacity * sizeof *cluster->suspects);
-    }
-    cluster->suspects[cluster->suspect_count++] = node;
+    for (size_t i = 0; i < cluster->failures.count; i++)
+        if (cluster->failures.suspects[i] == node) return;
+    mem_grow(cluster->failures.suspects, cluster->failures.count, cluster->failures.capacity, 16);
+    cluster->failures.suspects[cluster->failures.count++] = node;
 }
 
 void failure_forget(struct cluster *cluster, const struct cluster_node *node) {
-    for (size_t i = 0; i < cluster->suspect_count; i++)
-        if (cluster->suspects[i] == node) cluster->suspects[i--] = cluster->suspects[--cluster->suspect_count];
+    for (size_t i = 0; i < cluster->failures.count; i++)
+        if (cluster->failures.suspects[i] == node)
+            cluster->failures.suspects[i--] = cluster->failures.suspects[--cluster->failures.count];
 }
 
 bool failure_suspect(struct cluster *cluster, struct cluster_node *node) {
@@ -119,9 +118,10 @@ static void check_silence(struct cluster *cluster, struct cluster_node *node) {
 
 void failure_tick(struct cluster *cluster) {
     size_t kept = 0;
-    for (size_t i = 0; i < cluster->suspect_count; i++)
-        if (node_maybe_failed(cluster->suspects[i])) cluster->suspects[kept++] = cluster->suspects[i];
-    cluster->suspect_count = kept;
+    for (size_t i = 0; i < cluster->failures.count; i++)
+        if (node_maybe_failed(cluster->failures.suspects[i]))
+            cluster->failures.suspects[kept++] = cluster->failures.suspects[i];
+    cluster->failures.count = kept;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         if (!cluster->nodes.beats[i].ping_sent_ms) continue;
         struct cluster_node *node = cluster->nodes.list[i];
@@ -143,16 +143,16 @@ static enum down_reason find_down_reason(struct cluster *cluster) {
         reachable += !(node->flags & (NODE_FAIL | NODE_PFAIL));
     }
     if (reachable < quorum(cluster)) {
-        /* Without any voter known, as before a cluster is created, there is no other side of a partition. */
-        if (cluster->size) cluster->minority_since_ms = cluster->now_ms;
+        /* Before a cluster is created there are no voters, so no other part can have a majority. */
+        if (cluster->size) cluster->failures.minority_since_ms = cluster->now_ms;
         return DOWN_MINORITY;
     }
     return slots_down && cluster->settings.require_full_coverage ? DOWN_SLOTS : DOWN_NOT;
 }
 
 static void log_down(struct cluster *cluster, enum down_reason reason) {
-    if (reason == cluster->down_reason_logged) return;
-    cluster->down_reason_logged = reason;
+    if (reason == cluster->failures.down_reason_logged) return;
+    cluster->failures.down_reason_logged = reason;
     if (reason == DOWN_NOT) return;
     say_warning(cluster, "Cluster is currently down: %s",
                 reason == DOWN_MINORITY
@@ -163,16 +163,16 @@ static void log_down(struct cluster *cluster, enum down_reason reason) {
 
 void state_update(struct cluster *cluster) {
     int64_t now = cluster->now_ms;
-    if (!cluster->state_since_ms) cluster->state_since_ms = now;
+    if (!cluster->failures.state_since_ms) cluster->failures.state_since_ms = now;
     enum down_reason reason = find_down_reason(cluster);
-    if (!cluster->safe_to_vote) {
-        if (node_is_primary(cluster->myself) && now - cluster->state_since_ms < JOIN_DELAY_MS) return;
-        cluster->safe_to_vote = true;
+    if (!cluster->failures.safe_to_vote) {
+        if (node_is_primary(cluster->myself) && now - cluster->failures.state_since_ms < JOIN_DELAY_MS) return;
+        cluster->failures.safe_to_vote = true;
     }
     bool ok = reason == DOWN_NOT;
-    if (ok && !cluster->ok && node_is_primary(cluster->myself) && cluster->minority_since_ms) {
+    if (ok && !cluster->ok && node_is_primary(cluster->myself) && cluster->failures.minority_since_ms) {
         int64_t delay = max_i64(min_i64(cluster->settings.node_timeout_ms, REJOIN_DELAY_MAX_MS), REJOIN_DELAY_MIN_MS);
-        if (now - cluster->minority_since_ms < delay) return;
+        if (now - cluster->failures.minority_since_ms < delay) return;
     }
     if (ok != cluster->ok) {
         cluster->ok = ok;

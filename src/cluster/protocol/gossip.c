@@ -1,190 +1,27 @@
-/* gossip.c: PING and PONG, what they tell about third nodes, and whom to ping when.
+/* gossip.c: which nodes are pinged when, and which statements of a PING or PONG about third nodes a node accepts.
+ * ping.c writes these messages.
  *
- * Once a second the node picks five random nodes and pings the one with the oldest PONG. It also pings each node
- * whose last PONG is older than the ping interval. Since gossip also reports when others heard of a node, few direct
- * pings are needed in a large cluster.
+ * This is the gossip protocol of the Redis Cluster specification: heartbeats that also carry the state of a random
+ * sample of the nodes, so that news spreads like an epidemic. Once a second the node picks five random nodes and pings
+ * the one with the oldest PONG. It also pings each node whose last PONG is older than the ping interval. A node counts
+ * as heard if gossip says that another node has heard it, so a large cluster needs few direct pings.
  *
- * New nodes, and those whose address has changed, spread faster: for some seconds each node that has heard of them
- * tells random others in each tick, so that a cluster of a hundred nodes forms in a second. One of our nodes is not
- * told of new nodes when it knows the same ones as this node, which its header tells.
- *
- * A message has a sample of the nodes, a tenth of them, and all that this node cannot reach: failure reports must not
- * depend on luck. Behind a brief header (repeat.c) the sample is brief, too, except for nodes that the receiver may not
- * know yet and for one node that corrects whatever went wrong. */
+ * In addition to the specification, new nodes and changed addresses spread faster: for some seconds each node that has
+ * heard of them pings random nodes in each tick, so that a cluster of a hundred nodes forms in a second. The header of
+ * our nodes has a digest of the nodes that the sender knows; a node with the same digest needs no such ping. */
 #include "cluster/protocol/machine.h"
 #include "cluster/protocol/nodes_file.h"
 #include "lib/system/memory.h"
 #include <stdio.h>
 
 enum {
-    NEWS_MS = 15000,     /* how long a node is new */
-    NEWS_ENTRIES = 40,   /* of new nodes in a message, besides the sample */
-    NEWS_PUSH_MS = 3000, /* how long a node tells random others of what it has learnt last, */
-    NEWS_PEERS = 2,      /* peers in each tick */
-    DRAWN = 128          /* nodes that are drawn for a sample at once */
+    NEWS_PUSH_MS = 3000, /* how long a node pings random nodes because of new nodes, */
+    NEWS_PEERS = 2       /* peers in each tick */
 };
 
 static int64_t ping_interval(const struct cluster *cluster) {
     const struct cluster_settings *settings = &cluster->settings;
     return settings->ping_interval_ms ? settings->ping_interval_ms : settings->node_timeout_ms / 2;
-}
-
-static void reserve_entry(struct cluster *cluster, const struct bus_message *message) {
-    if (message->gossip_count < cluster->gossip_capacity && message->brief_gossip_count < cluster->gossip_capacity)
-        return;
-    size_t capacity = cluster->gossip_capacity ? cluster->gossip_capacity * 2 : 16;
-    cluster->gossip = mem_realloc(cluster->gossip, capacity * sizeof *cluster->gossip);
-    cluster->brief_gossip = mem_realloc(cluster->brief_gossip, capacity * sizeof *cluster->brief_gossip);
-    cluster->gossip_capacity = capacity;
-}
-
-static void add_brief_entry(struct cluster *cluster, struct bus_message *message, const struct node_heartbeat *beat) {
-    reserve_entry(cluster, message);
-    struct bus_brief_gossip *entry = &cluster->brief_gossip[message->brief_gossip_count++];
-    memcpy(entry->id, beat->brief_id, BUS_BRIEF_ID_LEN);
-    entry->pong_received_s = (uint32_t)(time_to_wall(cluster, beat->pong_received_ms) / 1000);
-}
-
-static void add_entry(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
-    reserve_entry(cluster, message);
-    bool tls = cluster->settings.tls;
-    struct bus_gossip *entry = &cluster->gossip[message->gossip_count++];
-    *entry =
-        (struct bus_gossip){.id = node->id,
-                            .ping_sent_s = (uint32_t)(time_to_wall(cluster, node->beat->ping_sent_ms) / 1000),
-                            .pong_received_s = (uint32_t)(time_to_wall(cluster, node->beat->pong_received_ms) / 1000),
-                            .port = tls ? node->tls_port : node->port,
-                            .other_port = tls ? node->port : node->tls_port,
-                            .bus_port = node->bus_port,
-                            .flags = (uint16_t)node->flags};
-    memcpy(entry->address, node->address, sizeof entry->address);
-}
-
-static void add_sample(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
-    bool news = cluster->now_ms - node->news_ms < NEWS_MS;
-    if (message->header.brief && !news && !node_failed(node) && message->gossip_count > 0)
-        add_brief_entry(cluster, message, node->beat);
-    else
-        add_entry(cluster, message, node);
-}
-
-static bool may_gossip_about(const struct cluster_node *node, const struct cluster_node *receiver) {
-    if (node == receiver || node->flags & (NODE_MYSELF | NODE_PFAIL | NODE_HANDSHAKE | NODE_NOADDR)) return false;
-    return node->link || node->slot_count > 0;
-}
-
-/* The receiver may not know what is new here. */
-static bool has_news_for(struct cluster *cluster, const struct cluster_node *receiver, int64_t within_ms) {
-    if (cluster->now_ms - cluster->news_ms >= within_ms) return false;
-    if (cluster->moved_ms && cluster->now_ms - cluster->moved_ms < within_ms) return true;
-    return !receiver || receiver->members != nodes_digest(&cluster->nodes);
-}
-
-static void add_news(struct cluster *cluster, struct bus_message *message, const struct cluster_node *receiver) {
-    const struct node_table *nodes = &cluster->nodes;
-    if (!has_news_for(cluster, receiver, NEWS_MS)) return;
-    size_t at = random_under(cluster, nodes->count);
-    for (size_t i = 0; i < nodes->count && message->gossip_count < NEWS_ENTRIES; i++) {
-        struct cluster_node *node = nodes->list[(at + i) % nodes->count];
-        if (cluster->now_ms - node->news_ms >= NEWS_MS || !may_gossip_about(node, receiver)) continue;
-        node->beat->stamp = cluster->stamp;
-        add_entry(cluster, message, node);
-    }
-}
-
-static void fill_gossip(struct cluster *cluster, struct bus_message *message, const struct cluster_node *receiver) {
-    const struct node_table *nodes = &cluster->nodes;
-    size_t others = nodes->count > 2 ? nodes->count - 2 : 0;
-    size_t wanted = nodes->count * cluster->settings.gossip_percent / 100;
-    if (wanted < 3) wanted = 3;
-    if (wanted > others) wanted = others;
-    uint64_t stamp = ++cluster->stamp;
-    add_news(cluster, message, receiver);
-    /* Of most nodes the heartbeat tells all that a brief entry has. */
-    bool brief = message->header.brief && cluster->now_ms - cluster->news_ms >= NEWS_MS;
-    for (size_t attempts = wanted * 3; wanted > 0 && attempts > 0;) {
-        struct node_heartbeat *drawn[DRAWN];
-        size_t count = wanted < DRAWN ? wanted : DRAWN;
-        if (count > attempts) count = attempts;
-        for (size_t i = 0; i < count; i++)
-            __builtin_prefetch(drawn[i] = &nodes->beats[random_under(cluster, nodes->count)]);
-        if (message->gossip_count == 0) __builtin_prefetch(nodes_of_beat(nodes, drawn[0]));
-        attempts -= count;
-        for (size_t i = 0; i < count; i++) {
-            struct node_heartbeat *beat = drawn[i];
-            if (beat->stamp == stamp || (receiver && beat == receiver->beat)) continue;
-            if (brief && beat->usual && message->gossip_count > 0) {
-                add_brief_entry(cluster, message, beat);
-            } else {
-                struct cluster_node *node = nodes_of_beat(nodes, beat);
-                if (!may_gossip_about(node, receiver)) continue;
-                add_sample(cluster, message, node);
-            }
-            beat->stamp = stamp;
-            wanted--;
-        }
-    }
-    for (size_t i = 0; i < cluster->suspect_count && message->gossip_count < UINT16_MAX; i++) {
-        const struct cluster_node *node = cluster->suspects[i];
-        if (node_maybe_failed(node) && !(node->flags & (NODE_HANDSHAKE | NODE_NOADDR)))
-            add_entry(cluster, message, node);
-    }
-    message->gossip = cluster->gossip;
-    message->brief_gossip = cluster->brief_gossip;
-}
-
-static void fill_extensions(struct cluster *cluster, struct bus_extensions *extensions) {
-    const struct cluster_node *myself = cluster->myself;
-    *extensions = (struct bus_extensions){.hostname = slice_of(node_text(myself->hostname)),
-                                          .nodename = slice_of(node_text(myself->nodename)),
-                                          .client_ipv4 = slice_of(node_text(myself->client_ipv4)),
-                                          .client_ipv6 = slice_of(node_text(myself->client_ipv6)),
-                                          .availability_zone = slice_of(node_text(myself->availability_zone)),
-                                          .client_port = myself->client_port,
-                                          .client_tls_port = myself->client_tls_port,
-                                          .shard = myself->shard};
-    for (size_t i = 0; i < cluster->forgotten_count; i++) {
-        const struct forgotten_node *forgotten = &cluster->forgotten[i];
-        int64_t ttl_s = (forgotten->until_ms - cluster->now_ms) / 1000;
-        if (ttl_s <= 0) continue;
-        cluster->forgotten_scratch[extensions->forgotten_count++] =
-            (struct bus_forgotten){.id = forgotten->id, .ttl_s = (uint64_t)ttl_s};
-    }
-    extensions->forgotten = cluster->forgotten_scratch;
-}
-
-void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type) {
-    struct bus_message message;
-    struct cluster_node *node = link->node;
-    message_begin(cluster, &message, type);
-    if (type == BUS_PING && node && !link->inbound) node->beat->ping_sent_ms = cluster->now_ms;
-    message.has_extensions = link->extensions || (node && node->flags & NODE_EXTENSIONS);
-    if (message.has_extensions)
-        fill_extensions(cluster, &message.extensions);
-    else
-        say_debug(cluster, "Unable to send extensions data, however setting ext data flag to true");
-    if (repeat_is_possible(cluster, link, &message)) {
-        message.header.brief = true;
-        message.header.digest = link->sent_header;
-        message.has_extensions = message.extensions.forgotten_count > 0; /* the others are known */
-    } else {
-        repeat_sent(cluster, link, &message);
-    }
-    fill_gossip(cluster, &message, node);
-    say_debug(cluster, "Sending %s packet to node %.40s (%s) on %s link", bus_type_name(type), LINK_ID(link),
-              LINK_NAME(link), LINK_DIRECTION(link));
-    send_message(cluster, link, &message);
-}
-
-/* An unsolicited PONG tells of a change at once. */
-void broadcast_pong(struct cluster *cluster, bool only_shard_replicas) {
-    const struct cluster_node *primary = cluster_shard_primary(cluster);
-    for (size_t i = 0; i < cluster->nodes.count; i++) {
-        struct cluster_node *node = cluster->nodes.list[i];
-        if (!node->link || !node->link->connected || node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
-        if (only_shard_replicas && (!node_is_replica(node) || !primary || node->primary != primary)) continue;
-        send_ping(cluster, node->link, BUS_PONG);
-    }
 }
 
 static void add_known(struct cluster *cluster, const struct bus_gossip *entry) {
@@ -196,7 +33,7 @@ static void add_known(struct cluster *cluster, const struct bus_gossip *entry) {
     if (flags & NODE_REPLICA) flags &= ~(unsigned)NODE_PRIMARY;
     struct cluster_node *node = node_new(&entry->id, flags, cluster->now_ms);
     if (flags & NODE_FAIL) node->fail_ms = cluster->now_ms;
-    random_id(cluster, &node->shard); /* until it says its own */
+    random_id(cluster, &node->shard); /* until the node announces its own */
     nodes_add(&cluster->nodes, node);
     address_set(cluster, node, entry->address, entry->port, entry->other_port, entry->bus_port);
     changed_table(cluster);
@@ -222,8 +59,7 @@ static void take_report_back(struct cluster *cluster, struct cluster_node *sende
 
 static void say_gossip(struct cluster *cluster, const struct bus_gossip *entry) {
     if (log_level > LOG_LEVEL_DEBUG) return;
-    struct memory_output flags;
-    memory_output_init(&flags);
+    struct memory_output flags = MEMORY_OUTPUT_INIT;
     node_flags_print(&flags.out, entry->flags);
     struct slice text = memory_output_slice(&flags);
     say_debug(cluster, "GOSSIP %.40s %s:%u@%u %.*s", entry->id.text, entry->address, entry->port, entry->bus_port,
@@ -243,7 +79,7 @@ static void process_entry(struct cluster *cluster, struct cluster_node *sender, 
     bool failing = entry->flags & (NODE_PFAIL | NODE_FAIL);
     if (node_votes(sender)) {
         if (failing) {
-            /* Once a node has failed, more reports say nothing new. */
+            /* Once a node has failed, further reports change nothing. */
             if (!node_failed(node) && node_add_report(node, sender, cluster->now_ms))
                 say_verbose(cluster, "Node " NODE_FORMAT " reported node " NODE_FORMAT " as not reachable.",
                             NODE_TEXT(sender), NODE_TEXT(node));
@@ -293,7 +129,7 @@ static void process_brief_entry(struct cluster *cluster, struct cluster_node *se
     process_pong_time(cluster, node, pong_received_s);
 }
 
-/* Only nodes that we know may tell of others; to a node that knows nobody also the sender of a MEET. */
+/* Gossip counts only from nodes that this node knows; as long as it knows none, also from the sender of a MEET. */
 void gossip_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
     for (size_t at = 0, found; at < message->gossip_count; at += found) {
         struct cluster_node *nodes[NODES_FIND_MAX];
@@ -322,14 +158,15 @@ void gossip_process(struct cluster *cluster, struct cluster_node *sender, const 
 void extensions_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
     if (!(message->header.message_flags & BUS_EXTENSION_DATA) || !message->has_extensions) return;
     const struct bus_extensions *extensions = &message->extensions;
-    bool changed = node_set_text(&sender->hostname, extensions->hostname);
-    changed |= node_set_text(&sender->nodename, extensions->nodename);
-    changed |= node_set_text(&sender->client_ipv4, extensions->client_ipv4);
-    changed |= node_set_text(&sender->client_ipv6, extensions->client_ipv6);
-    changed |= node_set_text(&sender->availability_zone, extensions->availability_zone);
-    changed |= sender->client_port != extensions->client_port || sender->client_tls_port != extensions->client_tls_port;
-    sender->client_port = extensions->client_port;
-    sender->client_tls_port = extensions->client_tls_port;
+    bool changed = node_set_text(&sender->announced.hostname, extensions->hostname);
+    changed |= node_set_text(&sender->announced.nodename, extensions->nodename);
+    changed |= node_set_text(&sender->announced.client_ipv4, extensions->client_ipv4);
+    changed |= node_set_text(&sender->announced.client_ipv6, extensions->client_ipv6);
+    changed |= node_set_text(&sender->announced.availability_zone, extensions->availability_zone);
+    changed |= sender->announced.client_port != extensions->client_port ||
+               sender->announced.client_tls_port != extensions->client_tls_port;
+    sender->announced.client_port = extensions->client_port;
+    sender->announced.client_tls_port = extensions->client_tls_port;
     if (changed) changed_table(cluster);
     if (!node_id_is_zero(&extensions->shard)) node_move_to_shard(cluster, sender, &extensions->shard);
     for (size_t i = 0; i < extensions->forgotten_count; i++) {
@@ -356,11 +193,11 @@ static void ping_random(struct cluster *cluster) {
 }
 
 static void push_news(struct cluster *cluster) {
-    if (cluster->now_ms - cluster->news_ms >= NEWS_PUSH_MS) return;
+    if (cluster->now_ms - cluster->joining.news_ms >= NEWS_PUSH_MS) return;
     for (int i = 0; i < NEWS_PEERS; i++) {
         struct cluster_node *node = cluster->nodes.list[random_under(cluster, cluster->nodes.count)];
         if (!node->link || !node->link->connected || node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
-        if (has_news_for(cluster, node, NEWS_PUSH_MS)) send_ping(cluster, node->link, BUS_PONG);
+        if (ping_has_news(cluster, node, NEWS_PUSH_MS)) send_ping(cluster, node->link, BUS_PONG);
     }
 }
 
@@ -379,11 +216,12 @@ void gossip_tick(struct cluster *cluster) {
         bool one_way = !node->inbound && node->flags & NODE_LIGHT_MODULE;
         if (!(due || one_way) || !node->link || !node->link->connected) continue;
         /* It does not know us any more, or never did: else it would have dialled since it answers. */
-        int64_t since_ms = max_i64(max_i64(node->inbound_missing_ms, node->meet_sent_ms), node->link->created_ms);
+        int64_t since_ms =
+            max_i64(max_i64(node->links.inbound_missing_ms, node->links.meet_sent_ms), node->link->created_ms);
         if (one_way && cluster->now_ms - since_ms > timeout) {
             say_notice(cluster, "Sending MEET packet to node " NODE_FORMAT " because there is no inbound link for it",
                        NODE_TEXT(node));
-            node->meet_sent_ms = cluster->now_ms;
+            node->links.meet_sent_ms = cluster->now_ms;
             node->met_again = true;
             send_ping(cluster, node->link, BUS_MEET);
             if (!node->link) continue;

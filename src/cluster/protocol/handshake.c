@@ -1,9 +1,10 @@
-/* handshake.c: how nodes meet and part: links, MEET, FORGET, changes of addresses, RESET.
+/* handshake.c: nodes join and leave: links, MEET, FORGET, changes of addresses, RESET.
  *
- * A node that is known by its address only has a random id and the flag HANDSHAKE. The reply to our MEET or PING tells
- * its id; from then on it is a member. Whoever receives a MEET from a stranger makes such a node, too, and dials back.
+ * A node of which only the address is known gets a random id and the flag HANDSHAKE. The reply to our MEET or PING has
+ * its id; from then on it is a member. The receiver of a MEET from an unknown node adds the sender in the same way, and
+ * dials it.
  *
- * Strangers are limited: they cost a node each until the handshake times out. */
+ * The number of handshakes is limited, because each takes the memory of a node until it times out. */
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
@@ -32,7 +33,7 @@ static void link_free(struct cluster *cluster, struct cluster_link *link) {
     }
     if (node && node->inbound == link) {
         node->inbound = NULL;
-        node->inbound_missing_ms = cluster->now_ms;
+        node->links.inbound_missing_ms = cluster->now_ms;
     }
     if (node) node_update(node);
     if (link->previous)
@@ -66,6 +67,32 @@ struct cluster_link *cluster_link_accepted(struct cluster *cluster, const char *
     return link;
 }
 
+/* Removes a node with all that refers to it. */
+void node_delete(struct cluster *cluster, struct cluster_node *node) {
+    must(node != cluster->myself);
+    node_drop_slots(cluster, node);
+    struct slot_table *slots = &cluster->slots;
+    for (unsigned slot = 0; slot < HASH_SLOTS && node->migrating_count + node->importing_count > 0; slot++) {
+        if (slots_migrating_to(slots, slot) == node) slots_set_migrating(slots, slot, NULL);
+        if (slots_importing_from(slots, slot) == node) slots_set_importing(slots, slot, NULL);
+    }
+    if (node->link) link_close(cluster, node->link);
+    if (node->inbound) link_close(cluster, node->inbound);
+    if (cluster->manual.replica == node) manual_reset(cluster);
+    failure_forget(cluster, node);
+    must_equal(node->slot_count + node->migrating_count + node->importing_count, 0u);
+    if (node_in_handshake(node)) {
+        must(cluster->joining.handshakes > 0);
+        cluster->joining.handshakes--;
+        changed_view(cluster);
+    } else {
+        changed_table(cluster);
+    }
+    if (cluster->myself->primary == node) changed_self(cluster);
+    nodes_remove(&cluster->nodes, node);
+    todo(cluster, TODO_STATE);
+}
+
 void cluster_link_connected(struct cluster *cluster, struct cluster_link *link, const char *local, int64_t now_ms) {
     cluster->now_ms = now_ms;
     link->connected = true;
@@ -81,7 +108,7 @@ void cluster_link_connected(struct cluster *cluster, struct cluster_link *link, 
     int64_t ping_sent_ms = node->beat->ping_sent_ms;
     send_ping(cluster, link, node->flags & NODE_MEET ? BUS_MEET : BUS_PING);
     node->beat->ping_sent_ms = ping_sent_ms;
-    if (node->flags & NODE_MEET) node->meet_sent_ms = now_ms;
+    if (node->flags & NODE_MEET) node->links.meet_sent_ms = now_ms;
     election_link_opened(cluster, node);
     say_debug(cluster, "Connecting with Node %.40s at %s:%u", node->id.text, node->address, node->bus_port);
 }
@@ -100,8 +127,8 @@ void cluster_link_heard(struct cluster *cluster, struct cluster_link *link, int6
     if (link->node) link->node->beat->data_received_ms = now_ms;
 }
 
-/* Dials the nodes without a link. Dead nodes are not dialled at each tick: `budget` attempts may come sooner after the
- * last one than a twentieth of the node timeout, or than a second. */
+/* Dials the nodes without a link: each after a twentieth of the node timeout since its last attempt, but at most a
+ * second; and `budget` of them earlier. */
 void reconnect_tick(struct cluster *cluster) {
     enum { PAUSE_MAX_MS = 1000 };
     int64_t now = cluster->now_ms, timeout = cluster->settings.node_timeout_ms;
@@ -122,15 +149,16 @@ void reconnect_tick(struct cluster *cluster) {
         i++;
         if (node->flags & (NODE_MYSELF | NODE_NOADDR) || cluster->settings.no_reconnection) continue;
         struct cluster_link *link = node->link;
-        /* Nothing arrives, or the ping or its reply was dropped while the peer's own link works. */
+        /* Nothing arrives on this link: the ping or its reply was dropped, though the other link may work. */
         int64_t unanswered = beat->ping_sent_ms ? now - beat->ping_sent_ms : 0;
         if (unanswered > timeout / 2 && link && now - link->created_ms > timeout &&
             (now - beat->data_received_ms > timeout / 2 || unanswered > timeout))
             link_close(cluster, link);
         if (node->link) continue;
-        if (node->dialled_ms && now - node->dialled_ms < pause && !fast_failover_dials(cluster, node) && budget-- <= 0)
+        if (node->links.dialled_ms && now - node->links.dialled_ms < pause && !fast_failover_dials(cluster, node) &&
+            budget-- <= 0)
             continue;
-        node->dialled_ms = now;
+        node->links.dialled_ms = now;
         if (!beat->ping_sent_ms) beat->ping_sent_ms = now; /* an attempt to connect is a ping without a reply */
         node->link = link_new(cluster, node);
         cluster->effects->dial(cluster->context, node->link);
@@ -144,8 +172,8 @@ void address_set(struct cluster *cluster, struct cluster_node *node, const char 
     node->port = tls ? other_port : port;
     node->tls_port = tls ? port : other_port;
     node->bus_port = bus_port;
-    if (known) cluster->moved_ms = cluster->now_ms;
-    node->news_ms = cluster->news_ms = cluster->now_ms;
+    if (known) cluster->joining.moved_ms = cluster->now_ms;
+    node->news_ms = cluster->joining.news_ms = cluster->now_ms;
     if (node_in_handshake(node))
         changed_view(cluster);
     else
@@ -181,16 +209,16 @@ bool myself_take_address(struct cluster *cluster, const char *address) {
 /* Returns the new node, or the one of a handshake with this address in progress; NULL: too many. */
 static struct cluster_node *handshake_start(struct cluster *cluster, const char *address, uint16_t port,
                                             uint16_t other_port, uint16_t bus_port, unsigned flags) {
-    for (size_t i = 0; cluster->handshakes > 0 && i < cluster->nodes.count; i++) {
+    for (size_t i = 0; cluster->joining.handshakes > 0 && i < cluster->nodes.count; i++) {
         struct cluster_node *node = cluster->nodes.list[i];
         if (node_in_handshake(node) && node->bus_port == bus_port && strcmp(node->address, address) == 0) return node;
     }
-    if (cluster->handshakes >= CLUSTER_HANDSHAKES_MAX) return NULL;
+    if (cluster->joining.handshakes >= CLUSTER_HANDSHAKES_MAX) return NULL;
     struct node_id id;
     random_id(cluster, &id);
     struct cluster_node *node = node_new(&id, flags | NODE_HANDSHAKE, cluster->now_ms);
     random_id(cluster, &node->shard);
-    cluster->handshakes++;
+    cluster->joining.handshakes++;
     nodes_add(&cluster->nodes, node);
     address_set(cluster, node, address, port, other_port, bus_port);
     return node;
@@ -230,7 +258,7 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
             node_delete(cluster, node);
             return false;
         }
-        /* Also one that this node was told to meet: FORGET lasts for cluster-blacklist-ttl. */
+        /* Also after CLUSTER MEET: FORGET lasts for cluster-blacklist-ttl. */
         if (node_is_forgotten(cluster, &header->sender)) {
             node_delete(cluster, node);
             return false;
@@ -241,9 +269,9 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
         node->flags &= ~(unsigned)(NODE_HANDSHAKE | NODE_MEET);
         node->flags |= node_id_is_zero(&header->primary) ? NODE_PRIMARY : NODE_REPLICA;
         node_update(node);
-        node->news_ms = cluster->news_ms = cluster->now_ms;
-        must(cluster->handshakes > 0);
-        cluster->handshakes--;
+        node->news_ms = cluster->joining.news_ms = cluster->now_ms;
+        must(cluster->joining.handshakes > 0);
+        cluster->joining.handshakes--;
         say_debug(cluster, "Handshake with node " NODE_FORMAT " completed.", NODE_TEXT(node));
         if (met) say_met(cluster, node);
         changed_table(cluster);
@@ -270,10 +298,10 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
 
 bool node_is_forgotten(struct cluster *cluster, const struct node_id *id) {
     bool found = false;
-    for (size_t i = 0; i < cluster->forgotten_count;) {
-        struct forgotten_node *forgotten = &cluster->forgotten[i];
+    for (size_t i = 0; i < cluster->joining.forgotten_count;) {
+        struct forgotten_node *forgotten = &cluster->joining.forgotten[i];
         if (forgotten->until_ms <= cluster->now_ms) {
-            *forgotten = cluster->forgotten[--cluster->forgotten_count];
+            *forgotten = cluster->joining.forgotten[--cluster->joining.forgotten_count];
             continue;
         }
         found |= node_id_equal(&forgotten->id, id);
@@ -284,12 +312,13 @@ bool node_is_forgotten(struct cluster *cluster, const struct node_id *id) {
 
 void node_forget(struct cluster *cluster, const struct node_id *id, int64_t ttl_s) {
     if (node_is_forgotten(cluster, id)) return;
-    struct forgotten_node *forgotten = &cluster->forgotten[0];
-    if (cluster->forgotten_count < CLUSTER_FORGOTTEN_MAX) {
-        forgotten = &cluster->forgotten[cluster->forgotten_count++];
-    } else { /* the one that would end first */
-        for (size_t i = 1; i < cluster->forgotten_count; i++)
-            if (cluster->forgotten[i].until_ms < forgotten->until_ms) forgotten = &cluster->forgotten[i];
+    struct forgotten_node *forgotten = &cluster->joining.forgotten[0];
+    if (cluster->joining.forgotten_count < CLUSTER_FORGOTTEN_MAX) {
+        forgotten = &cluster->joining.forgotten[cluster->joining.forgotten_count++];
+    } else { /* the entry that would end first */
+        for (size_t i = 1; i < cluster->joining.forgotten_count; i++)
+            if (cluster->joining.forgotten[i].until_ms < forgotten->until_ms)
+                forgotten = &cluster->joining.forgotten[i];
     }
     *forgotten = (struct forgotten_node){*id, cluster->now_ms + ttl_s * 1000};
 }

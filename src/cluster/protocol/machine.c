@@ -1,93 +1,31 @@
-/* machine.c: the parts of the state machine that all others stand on, and its main inputs. See cluster.h. */
+/* machine.c: the main inputs of the state machine. See cluster.h. */
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
-#include <stdarg.h>
 #include <stdio.h>
 
-enum { SAVE_MS_PER_NODE = 4, SAVE_MS_MAX = 1000 }; /* between two files that differ in what is known of others */
+enum {
+    SAVE_MS_PER_NODE = 4,
+    SAVE_MS_MAX = 1000
+}; /* between two files that differ only in what this node knows of others */
 
-void say(struct cluster *cluster, enum log_level level, const char *format, ...) {
-    if (level < log_level) return;
-    char text[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    cluster->effects->log(cluster->context, level, text);
-}
-
-void changed_self(struct cluster *cluster) {
-    cluster->unsaved |= UNSAVED_SELF;
-    cluster->view_version++;
-}
-void changed_table(struct cluster *cluster) {
-    cluster->unsaved |= UNSAVED_TABLE;
-    cluster->view_version++;
-}
-void changed_view(struct cluster *cluster) {
-    cluster->view_version++;
-}
-void todo(struct cluster *cluster, unsigned work) {
-    cluster->todo |= work;
-}
-void save(struct cluster *cluster, bool durable) {
-    cluster->unsaved = 0;
-    cluster->saved_ms = cluster->now_ms;
-    cluster->effects->save(cluster->context, durable);
-}
-
-void random_id(struct cluster *cluster, struct node_id *id) {
-    for (size_t i = 0; i < NODE_ID_LEN; i += 16) {
-        uint64_t number = cluster->effects->random(cluster->context);
-        for (size_t digit = i; digit < i + 16 && digit < NODE_ID_LEN; digit++, number >>= 4)
-            id->text[digit] = "0123456789abcdef"[number & 15];
-    }
-}
-
-/* Removes a node with all that refers to it. */
-void node_delete(struct cluster *cluster, struct cluster_node *node) {
-    must(node != cluster->myself);
-    node_drop_slots(cluster, node);
-    struct slot_table *slots = &cluster->slots;
-    for (unsigned slot = 0; slot < HASH_SLOTS && node->migrating_count + node->importing_count > 0; slot++) {
-        if (slots_migrating_to(slots, slot) == node) slots_set_migrating(slots, slot, NULL);
-        if (slots_importing_from(slots, slot) == node) slots_set_importing(slots, slot, NULL);
-    }
-    if (node->link) link_close(cluster, node->link);
-    if (node->inbound) link_close(cluster, node->inbound);
-    if (cluster->manual.replica == node) manual_reset(cluster);
-    failure_forget(cluster, node);
-    must_equal(node->slot_count + node->migrating_count + node->importing_count, 0u);
-    if (node_in_handshake(node)) {
-        must(cluster->handshakes > 0);
-        cluster->handshakes--;
-        changed_view(cluster);
-    } else {
-        changed_table(cluster);
-    }
-    if (cluster->myself->primary == node) changed_self(cluster);
-    nodes_remove(&cluster->nodes, node);
-    todo(cluster, TODO_STATE);
-}
-
-static void announce(struct cluster *cluster) {
+static void machine_announce(struct cluster *cluster) {
     struct cluster_node *myself = cluster->myself;
     const struct cluster_settings *settings = &cluster->settings;
-    bool changed = node_set_text(&myself->hostname, slice_of(settings->hostname));
-    changed |= node_set_text(&myself->nodename, slice_of(settings->nodename));
-    changed |= node_set_text(&myself->client_ipv4, slice_of(settings->client_ipv4));
-    changed |= node_set_text(&myself->client_ipv6, slice_of(settings->client_ipv6));
-    changed |= node_set_text(&myself->availability_zone, slice_of(settings->availability_zone));
+    bool changed = node_set_text(&myself->announced.hostname, slice_of(settings->hostname));
+    changed |= node_set_text(&myself->announced.nodename, slice_of(settings->nodename));
+    changed |= node_set_text(&myself->announced.client_ipv4, slice_of(settings->client_ipv4));
+    changed |= node_set_text(&myself->announced.client_ipv6, slice_of(settings->client_ipv6));
+    changed |= node_set_text(&myself->announced.availability_zone, slice_of(settings->availability_zone));
     changed |= myself->port != settings->port || myself->tls_port != settings->tls_port ||
-               myself->bus_port != settings->bus_port || myself->client_port != settings->client_port ||
-               myself->client_tls_port != settings->client_tls_port || myself->rdma_port != settings->rdma_port ||
-               myself->client_rdma_port != settings->client_rdma_port;
+               myself->bus_port != settings->bus_port || myself->announced.client_port != settings->client_port ||
+               myself->announced.client_tls_port != settings->client_tls_port ||
+               myself->rdma_port != settings->rdma_port || myself->client_rdma_port != settings->client_rdma_port;
     myself->port = settings->port;
     myself->tls_port = settings->tls_port;
     myself->bus_port = settings->bus_port;
-    myself->client_port = settings->client_port;
-    myself->client_tls_port = settings->client_tls_port;
+    myself->announced.client_port = settings->client_port;
+    myself->announced.client_tls_port = settings->client_tls_port;
     myself->rdma_port = settings->rdma_port;
     myself->client_rdma_port = settings->client_rdma_port;
     myself->features = OWN_FEATURE_BRIEF | OWN_FEATURE_SLOT_CHUNKS | OWN_FEATURE_SLOT_OUTCOME;
@@ -101,7 +39,7 @@ static void announce(struct cluster *cluster) {
     if (changed) changed_table(cluster);
     if (settings->address[0]) {
         myself_take_address(cluster, settings->address);
-    } else if (cluster->address_announced) { /* the next message of a peer tells which one it uses */
+    } else if (cluster->address_announced) { /* the next message of a peer shows which address it uses */
         myself->address[0] = 0;
         changed_table(cluster);
     }
@@ -123,9 +61,9 @@ struct cluster *cluster_new(const struct cluster_settings *settings, const struc
     cluster->myself = node_new(&id, flags, now_ms);
     random_id(cluster, &cluster->myself->shard);
     nodes_add(&cluster->nodes, cluster->myself);
-    cluster->forgotten = mem_calloc(CLUSTER_FORGOTTEN_MAX, sizeof *cluster->forgotten);
-    cluster->forgotten_scratch = mem_calloc(CLUSTER_FORGOTTEN_MAX, sizeof *cluster->forgotten_scratch);
-    announce(cluster);
+    cluster->joining.forgotten = mem_calloc(CLUSTER_FORGOTTEN_MAX, sizeof *cluster->joining.forgotten);
+    cluster->scratch.forgotten = mem_calloc(CLUSTER_FORGOTTEN_MAX, sizeof *cluster->scratch.forgotten);
+    machine_announce(cluster);
     changed_self(cluster);
     todo(cluster, TODO_STATE);
     return cluster;
@@ -137,25 +75,25 @@ void cluster_free(struct cluster *cluster) {
         repeat_forget(cluster, link);
         mem_free(link);
     }
-    hashtable_free(cluster->repeated_slots);
+    hashtable_free(cluster->repeats.slots);
     nodes_free(&cluster->nodes);
     slots_free(&cluster->slots);
-    mem_free(cluster->forgotten);
-    mem_free(cluster->forgotten_scratch);
-    mem_free(cluster->suspects);
-    mem_free(cluster->gossip);
-    mem_free(cluster->brief_gossip);
+    mem_free(cluster->joining.forgotten);
+    mem_free(cluster->scratch.forgotten);
+    mem_free(cluster->failures.suspects);
+    mem_free(cluster->scratch.gossip);
+    mem_free(cluster->scratch.brief);
     mem_free(cluster);
 }
 
 void cluster_configure(struct cluster *cluster, const struct cluster_settings *settings, int64_t now_ms) {
     cluster->now_ms = now_ms;
     cluster->settings = *settings;
-    announce(cluster);
+    machine_announce(cluster);
     todo(cluster, TODO_STATE); /* full coverage */
 }
 
-/* Takes what each header of a known node tells. */
+/* Notes what is in each header of a known node. */
 static void read_header(struct cluster *cluster, struct cluster_link *link, struct cluster_node *sender,
                         const struct bus_header *header) {
     sender->beat->data_received_ms = cluster->now_ms;
@@ -192,7 +130,7 @@ static void read_header(struct cluster *cluster, struct cluster_link *link, stru
     if ((sender->beat->offset == 0) != (header->offset == 0)) changed_view(cluster);
     sender->beat->offset = header->offset;
     struct manual_failover *manual = &cluster->manual;
-    /* The first may be of an earlier request, on the other link: the largest is that of the pause that lasts. */
+    /* The first one may belong to an earlier pause, from the other link. The largest belongs to the present pause. */
     bool newer = !manual->offset_known || (!manual->can_start && header->offset > manual->offset);
     if (manual->end_ms && newer && sender == cluster->myself->primary && header->message_flags & BUS_PAUSED) {
         manual->offset = header->offset;
@@ -208,16 +146,11 @@ static void say_received(struct cluster *cluster, const struct cluster_link *lin
               LINK_NAME(link), link->peer, link->peer_port);
 }
 
-void say_bound(struct cluster *cluster, const struct cluster_link *link) {
-    say_verbose(cluster, "Bound cluster node " NODE_FORMAT " to connection of client %s:%u", NODE_TEXT(link->node),
-                link->peer, link->peer_port);
-}
-
 static void bind_inbound(struct cluster *cluster, struct cluster_link *link, struct cluster_node *node) {
     if (!link->inbound || link->node == node) return;
     if (link->node && link->node->inbound == link) {
         link->node->inbound = NULL;
-        link->node->inbound_missing_ms = cluster->now_ms;
+        link->node->links.inbound_missing_ms = cluster->now_ms;
         node_update(link->node);
     }
     /* An old link may live on unnoticed after its peer has crashed; the new one proves that it is dead. */
@@ -257,8 +190,8 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
         if (header->type == BUS_MEET && link->inbound) {
             if (!sender) {
                 handshake_receive_meet(cluster, link, message);
-                /* A node that knows nobody learns of the cluster even if the handshake fails. */
-                bool alone = cluster->nodes.count == 1 + cluster->handshakes;
+                /* A node that knows no other node hears of the cluster even if the handshake fails. */
+                bool alone = cluster->nodes.count == 1 + cluster->joining.handshakes;
                 if (alone && link->node) gossip_process(cluster, link->node, message);
             }
             if (sender && sender != cluster->myself && sender->link &&
@@ -392,12 +325,12 @@ void cluster_tick(struct cluster *cluster, int64_t now_ms) {
         replica_migration_tick(cluster);
     }
     topology_strays_tick(cluster);
-    if (!cluster->ok || cluster->state_since_ms == 0) todo(cluster, TODO_STATE);
+    if (!cluster->ok || cluster->failures.state_since_ms == 0) todo(cluster, TODO_STATE);
 }
 
 void cluster_flush(struct cluster *cluster, int64_t now_ms) {
     cluster->now_ms = now_ms;
-    /* The order matters: an election may be won by the state and must be saved before it is told. */
+    /* The order matters: the new state may win an election, which must be on disk before a message tells it. */
     unsigned work = cluster->todo;
     cluster->todo = 0;
     if (node_is_replica(cluster->myself)) topology_guard(cluster);
@@ -407,7 +340,8 @@ void cluster_flush(struct cluster *cluster, int64_t now_ms) {
         cluster->todo &= ~(unsigned)TODO_FAILOVER;
         election_handle(cluster);
     }
-    /* While a cluster forms, each message brings news of others. The more lines the file has, the longer they wait. */
+    /* While a cluster forms, each message has news of other nodes. The longer the file, the less often it is written.
+     */
     int64_t wait_ms = min_i64(max_i64(CLUSTER_TICK_MS, (int64_t)cluster->nodes.count * SAVE_MS_PER_NODE), SAVE_MS_MAX);
     bool later = cluster->unsaved == UNSAVED_TABLE && cluster->now_ms >= cluster->saved_ms &&
                  cluster->now_ms - cluster->saved_ms < wait_ms;

@@ -7,13 +7,6 @@
  * FORCE omits the first steps, TAKEOVER also the election. Both sides give up after the timeout. */
 #include "cluster/protocol/machine.h"
 
-void manual_reset(struct cluster *cluster) {
-    struct manual_failover *manual = &cluster->manual;
-    bool paused = manual->paused;
-    *manual = (struct manual_failover){0};
-    if (paused) cluster->effects->resume_writes(cluster->context);
-}
-
 void manual_tick(struct cluster *cluster) {
     if (!cluster->manual.end_ms || cluster->now_ms < cluster->manual.end_ms) return;
     say_warning(cluster, "Manual failover timed out.");

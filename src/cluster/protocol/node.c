@@ -9,11 +9,11 @@ static void node_free(void *entry) {
     struct cluster_node *node = entry;
     mem_free(node->replicas);
     mem_free(node->slots);
-    mem_free(node->hostname);
-    mem_free(node->nodename);
-    mem_free(node->client_ipv4);
-    mem_free(node->client_ipv6);
-    mem_free(node->availability_zone);
+    mem_free(node->announced.hostname);
+    mem_free(node->announced.nodename);
+    mem_free(node->announced.client_ipv4);
+    mem_free(node->announced.client_ipv6);
+    mem_free(node->announced.availability_zone);
     mem_free(node->unknown);
     mem_free(node->reports);
     mem_free(node);
@@ -159,7 +159,7 @@ struct cluster_node *node_new(const struct node_id *id, unsigned flags, int64_t 
     struct cluster_node *node = mem_calloc(1, sizeof *node);
     node->id = *id;
     node->flags = flags;
-    node->created_ms = node->inbound_missing_ms = node->news_ms = now_ms;
+    node->created_ms = node->links.inbound_missing_ms = node->news_ms = now_ms;
     return node;
 }
 
@@ -205,7 +205,7 @@ bool node_set_text(char **text, struct slice value) {
 const char *node_name(const struct cluster_node *node) {
     static _Thread_local char names[4][NODE_ADDRESS_MAX + 16];
     static _Thread_local unsigned next;
-    if (node->nodename) return node->nodename;
+    if (node->announced.nodename) return node->announced.nodename;
     char *name = names[next++ % 4];
     unsigned port = node->port ? node->port : node->tls_port;
     snprintf(name, sizeof names[0], strchr(node->address, ':') ? "[%s]:%u" : "%s:%u", node->address, port);
@@ -224,10 +224,7 @@ bool node_add_report(struct cluster_node *node, struct cluster_node *reporter, i
         report->at_s = now_ms / 1000;
         return false;
     }
-    if (node->report_count == node->report_capacity) {
-        node->report_capacity = node->report_capacity ? node->report_capacity * 2 : 8;
-        node->reports = mem_realloc(node->reports, node->report_capacity * sizeof *node->reports);
-    }
+    mem_grow(node->reports, node->report_count, node->report_capacity, 8);
     node->reports[node->report_count++] = (struct failure_report){reporter, now_ms / 1000};
     node_update(node);
     return true;

@@ -25,13 +25,28 @@ struct node_heartbeat {
     int64_t ping_sent_ms;     /* of the PING that has no reply yet, 0: none. It survives a reconnect */
     int64_t pong_received_ms; /* also advanced by gossip; 0: never */
     int64_t data_received_ms; /* last bytes on any of its links */
-    uint64_t offset;          /* replication offset, as it last said */
-    /* The offset that it said with the slots that this node believes it has, and how often it has done so. An older
-     * message that overtakes a newer one says others. */
+    uint64_t offset;          /* replication offset in its last message */
+    /* The offset in its last message whose slots are those that this node believes it has, and the number of such
+     * messages. A message that a newer one has overtaken has other slots. */
     uint64_t agreed_offset, agreed;
     uint64_t stamp; /* of the message that has taken this node into its gossip */
     bool connected; /* the link that we dialled */
     bool usual;     /* see node_update() */
+};
+
+/* What a node says of itself for clients and for people; NULL: nothing. Owned. gossip.c sets it. */
+struct node_announcement {
+    char *hostname, *nodename, *client_ipv4, *client_ipv6, *availability_zone;
+    uint16_t client_port, client_tls_port;
+};
+
+/* The history of the two links with a node, for handshake.c and fast_failover.c. Times in ms; 0: never, or not now. */
+struct node_links {
+    int64_t inbound_missing_ms; /* since when it has no inbound link */
+    int64_t meet_sent_ms;
+    int64_t dialled_ms; /* last attempt to connect */
+    int64_t lost_ms;    /* when a working link that we dialled broke; 0: we have one, or never had */
+    unsigned refusals;  /* of our attempts to connect since then, without a break */
 };
 
 struct cluster_node {
@@ -50,7 +65,7 @@ struct cluster_node {
     uint32_t features; /* enum own_feature (own_fields.h) */
     uint32_t members;  /* nodes_digest() of the nodes that it knows; 0: it does not tell */
     uint16_t rdma_port, client_rdma_port;
-    bool shard_heard; /* else `shard` is random, or was said by a replica of its */
+    bool shard_heard; /* else `shard` is random, or came from a replica of it */
     bool claim_heard; /* its slots are not only those of nodes.conf */
     bool met_again;   /* a MEET to this member has no reply yet */
 
@@ -62,26 +77,20 @@ struct cluster_node {
     size_t replica_count;
     struct slot_bitmap *slots;                 /* NULL: none */
     unsigned slot_low, slot_end;               /* its slots are from slot_low on and below slot_end */
-    unsigned migrating_count, importing_count; /* open slots of ours that name this node */
+    unsigned migrating_count, importing_count; /* open slots of this server that name the node */
 
     char address[NODE_ADDRESS_MAX];    /* "": not known */
     uint16_t port, tls_port, bus_port; /* 0: it has none */
-    /* What it announces; NULL: nothing. Owned. */
-    char *hostname, *nodename, *client_ipv4, *client_ipv6, *availability_zone;
-    uint16_t client_port, client_tls_port;
+    struct node_announcement announced;
     char *unknown; /* values of its line in nodes.conf that this version does not know; NULL: none */
 
-    /* Unix times in ms; 0: never, or not now. */
+    /* In ms; 0: never, or not now. */
     int64_t created_ms;
-    int64_t fail_ms;            /* when FAIL was set */
-    int64_t orphaned_ms;        /* since when a primary has no working replica */
-    int64_t inbound_missing_ms; /* since when it has no inbound link */
-    int64_t meet_sent_ms;
-    int64_t dialled_ms;   /* last attempt to connect */
-    int64_t link_lost_ms; /* when a working link that we dialled broke; 0: we have one, or never had */
-    unsigned refusals;    /* of our attempts to connect since then, without a break */
+    int64_t fail_ms;     /* when FAIL was set */
+    int64_t orphaned_ms; /* since when a primary has no working replica */
+    struct node_links links;
 
-    uint64_t vote_epoch; /* of the election of ours in which its vote was counted */
+    uint64_t vote_epoch; /* of our election in which its vote was counted */
 
     struct failure_report *reports; /* report_count of them */
     size_t report_capacity;

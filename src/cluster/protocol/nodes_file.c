@@ -29,7 +29,7 @@ bool node_text_valid(struct slice text) {
 
 /* --- Parsing --- */
 
-struct parser {
+struct nodes_parser {
     struct nodes_file *file;
     struct nodes_file_error *error;
     nodes_file_note *note;
@@ -39,16 +39,16 @@ struct parser {
     size_t capacity;
 };
 
-static bool fail(struct parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool fail(struct parser *p, const char *format, ...) {
+static bool nodes_file_fail(struct nodes_parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool nodes_file_fail(struct nodes_parser *p, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(p->error->reason, sizeof p->error->reason, format, arguments);
     va_end(arguments);
     return false;
 }
-static void note(struct parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void note(struct parser *p, const char *format, ...) {
+static void note(struct nodes_parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(struct nodes_parser *p, const char *format, ...) {
     char text[200];
     va_list arguments;
     if (!p->note) return;
@@ -80,25 +80,25 @@ static struct slice take_until(struct slice *text, char c) {
     return part;
 }
 
-static bool parse_number(struct parser *p, struct slice text, const char *what, uint64_t max, uint64_t *value) {
+static bool parse_number(struct nodes_parser *p, struct slice text, const char *what, uint64_t max, uint64_t *value) {
     if (parse_uint64(text, value) && *value <= max) return true;
-    return fail(p, "%s is no number up to %llu: '%.*s'", what, (unsigned long long)max, SHOWN(text));
+    return nodes_file_fail(p, "%s is no number up to %llu: '%.*s'", what, (unsigned long long)max, SHOWN(text));
 }
-static bool parse_port(struct parser *p, struct slice text, const char *what, uint16_t *port) {
+static bool parse_port(struct nodes_parser *p, struct slice text, const char *what, uint16_t *port) {
     uint64_t value;
     if (!parse_number(p, text, what, UINT16_MAX, &value)) return false;
     *port = (uint16_t)value;
     return true;
 }
-static bool parse_id(struct parser *p, struct slice text, const char *what, struct node_id *id) {
+static bool parse_id(struct nodes_parser *p, struct slice text, const char *what, struct node_id *id) {
     if (text.len == NODE_ID_LEN) {
         memcpy(id->text, text.data, NODE_ID_LEN);
         if (node_id_valid(id)) return true;
     }
-    return fail(p, "%s is not valid: '%.*s'", what, SHOWN(text));
+    return nodes_file_fail(p, "%s is not valid: '%.*s'", what, SHOWN(text));
 }
 
-static bool parse_client_address(struct parser *p, struct slice text, int family, struct slice *address) {
+static bool parse_client_address(struct nodes_parser *p, struct slice text, int family, struct slice *address) {
     char copy[NODE_ADDRESS_MAX];
     uint8_t bytes[16];
     *address = text;
@@ -108,7 +108,7 @@ static bool parse_client_address(struct parser *p, struct slice text, int family
         copy[text.len] = '\0';
         if (inet_pton(family, copy, bytes) == 1) return true;
     }
-    return fail(p, "no IPv%d address: '%.*s'", family == AF_INET ? 4 : 6, SHOWN(text));
+    return nodes_file_fail(p, "no IPv%d address: '%.*s'", family == AF_INET ? 4 : 6, SHOWN(text));
 }
 
 static void keep_unknown(struct node_line *line, struct slice pair) {
@@ -122,12 +122,12 @@ static void keep_unknown(struct node_line *line, struct slice pair) {
 }
 
 /* name=value behind the hostname. */
-static bool parse_named_value(struct parser *p, struct slice pair, struct node_line *line, bool *names_tcp_port,
+static bool parse_named_value(struct nodes_parser *p, struct slice pair, struct node_line *line, bool *names_tcp_port,
                               bool *names_tls_port) {
     struct slice value = pair, name = take_until(&value, '=');
     bool has_value = name.len < pair.len;
     if (!has_value || !name.len || !node_text_valid(name) || !node_text_valid(value))
-        return fail(p, "no name=value: '%.*s'", SHOWN(pair));
+        return nodes_file_fail(p, "no name=value: '%.*s'", SHOWN(pair));
     if (slice_equal(name, SLICE("shard-id"))) return parse_id(p, value, "the shard id", &line->shard);
     if (slice_equal(name, SLICE("nodename"))) return line->nodename = value, true;
     if (slice_equal(name, SLICE("availability-zone"))) return line->availability_zone = value, true;
@@ -149,13 +149,14 @@ static bool parse_named_value(struct parser *p, struct slice pair, struct node_l
 }
 
 /* ip:port@bus,hostname,name=value,... An IPv6 address stands there without brackets. */
-static bool parse_address(struct parser *p, struct slice text, struct node_line *line) {
+static bool parse_address(struct nodes_parser *p, struct slice text, struct node_line *line) {
     struct slice rest = text, ends = take_until(&rest, ',');
     bool has_hostname = ends.len < text.len;
     const char *colon = ends.len ? memrchr(ends.data, ':', ends.len) : NULL;
-    if (!colon) return fail(p, "no port in the address: '%.*s'", SHOWN(ends));
+    if (!colon) return nodes_file_fail(p, "no port in the address: '%.*s'", SHOWN(ends));
     line->address = slice_make(ends.data, (size_t)(colon - ends.data));
-    if (line->address.len >= NODE_ADDRESS_MAX) return fail(p, "the address is too long: '%.*s'", SHOWN(line->address));
+    if (line->address.len >= NODE_ADDRESS_MAX)
+        return nodes_file_fail(p, "the address is too long: '%.*s'", SHOWN(line->address));
     struct slice bus = slice_make(colon + 1, (size_t)(ends.data + ends.len - colon - 1));
     size_t both = bus.len;
     struct slice own = take_until(&bus, '@');
@@ -164,7 +165,7 @@ static bool parse_address(struct parser *p, struct slice text, struct node_line 
     if (own.len < both) {
         if (!parse_port(p, bus, "the bus port", &line->bus_port)) return false;
     } else {
-        if (port > UINT16_MAX - OLD_BUS_PORT_DISTANCE) return fail(p, "the port is too large: %u", port);
+        if (port > UINT16_MAX - OLD_BUS_PORT_DISTANCE) return nodes_file_fail(p, "the port is too large: %u", port);
         line->bus_port = (uint16_t)(port + OLD_BUS_PORT_DISTANCE);
     }
     bool names_tcp_port = false, names_tls_port = false;
@@ -184,14 +185,14 @@ static bool parse_address(struct parser *p, struct slice text, struct node_line 
     return true;
 }
 
-static bool parse_flags(struct parser *p, struct slice text, struct node_line *line) {
+static bool parse_flags(struct nodes_parser *p, struct slice text, struct node_line *line) {
     if (slice_equal(text, SLICE("noflags"))) return true;
     for (bool more = true; more;) {
         size_t before = text.len, i = 0;
         struct slice name = take_until(&text, ',');
         more = name.len < before;
         while (i < FLAG_NAMES && !slice_is(name, flag_names[i].name)) i++;
-        if (i == FLAG_NAMES) return fail(p, "unknown flag: '%.*s'", SHOWN(name));
+        if (i == FLAG_NAMES) return nodes_file_fail(p, "unknown flag: '%.*s'", SHOWN(name));
         line->flags |= (uint16_t)flag_names[i].flag;
     }
     if (line->flags & NODE_NOADDR) line->flags |= NODE_FAIL;
@@ -199,14 +200,14 @@ static bool parse_flags(struct parser *p, struct slice text, struct node_line *l
 }
 
 /* [slot->-id] and [slot-<-id] */
-static bool parse_open_slot(struct parser *p, struct slice text, struct node_line *line) {
+static bool parse_open_slot(struct nodes_parser *p, struct slice text, struct node_line *line) {
     struct open_slot open = {.importing = false};
     struct slice rest = slice_make(text.data + 1, text.len - 1), number = take_until(&rest, '-');
     uint64_t slot;
     if (!parse_number(p, number, "an open slot", HASH_SLOTS - 1, &slot)) return false;
     if (rest.len < 3 || (*rest.data != '>' && *rest.data != '<') || rest.data[1] != '-' ||
         rest.data[rest.len - 1] != ']')
-        return fail(p, "no open slot: '%.*s'", SHOWN(text));
+        return nodes_file_fail(p, "no open slot: '%.*s'", SHOWN(text));
     open.slot = (uint16_t)slot;
     open.importing = *rest.data == '<';
     if (!parse_id(p, slice_make(rest.data + 2, rest.len - 3), "the node of an open slot", &open.node)) return false;
@@ -216,26 +217,26 @@ static bool parse_open_slot(struct parser *p, struct slice text, struct node_lin
     return true;
 }
 
-static bool parse_slots(struct parser *p, struct slice text, struct node_line *line) {
+static bool parse_slots(struct nodes_parser *p, struct slice text, struct node_line *line) {
     if (*text.data == '[') return parse_open_slot(p, text, line);
     struct slice rest = text, start = take_until(&rest, '-');
     uint64_t first, last;
     if (!parse_number(p, start, "a slot", HASH_SLOTS - 1, &first)) return false;
     last = first;
     if (start.len < text.len && !parse_number(p, rest, "a slot", HASH_SLOTS - 1, &last)) return false;
-    if (first > last) return fail(p, "the range of slots is empty: '%.*s'", SHOWN(text));
+    if (first > last) return nodes_file_fail(p, "the range of slots is empty: '%.*s'", SHOWN(text));
     struct slot_bitmap *slots = (struct slot_bitmap *)line->slots;
     if (!slots) line->slots = slots = mem_calloc(1, sizeof *slots);
     for (uint64_t slot = first; slot <= last; slot++) slot_bitmap_set(slots, (unsigned)slot);
     return true;
 }
 
-static bool parse_epochs(struct parser *p, struct slice rest) {
+static bool parse_epochs(struct nodes_parser *p, struct slice rest) {
     for (;;) {
         struct slice name = take_word(&rest), value = take_word(&rest);
         uint64_t number;
         if (!name.len) return true;
-        if (!value.len) return fail(p, "no value of '%.*s'", SHOWN(name));
+        if (!value.len) return nodes_file_fail(p, "no value of '%.*s'", SHOWN(name));
         bool current = slice_is(name, "currentEpoch"), vote = slice_is(name, "lastVoteEpoch");
         if (!current && !vote) {
             note(p, "Skipping unknown cluster config variable '%.*s'", SHOWN(name));
@@ -246,26 +247,23 @@ static bool parse_epochs(struct parser *p, struct slice rest) {
     }
 }
 
-static bool parse_line(struct parser *p, struct slice rest) {
+static bool parse_line(struct nodes_parser *p, struct slice rest) {
     struct slice columns[COLUMNS];
     /* A file system may leave blocks of zeros after a power failure; texts end at such a byte. */
     const char *zero = rest.len ? memchr(rest.data, 0, rest.len) : NULL;
     if (zero) {
         p->error->line.len = (size_t)(zero - rest.data);
-        return fail(p, "there is a byte 0");
+        return nodes_file_fail(p, "there is a byte 0");
     }
     columns[0] = take_word(&rest);
     if (!columns[0].len) return true;
     if (slice_is(columns[0], "vars")) return parse_epochs(p, rest);
     for (int i = 1; i < COLUMNS; i++) {
         columns[i] = take_word(&rest);
-        if (!columns[i].len) return fail(p, "%d of %d columns are missing", COLUMNS - i, COLUMNS);
+        if (!columns[i].len) return nodes_file_fail(p, "%d of %d columns are missing", COLUMNS - i, COLUMNS);
     }
     struct nodes_file *file = p->file;
-    if (file->count == p->capacity) {
-        p->capacity = p->capacity ? 2 * p->capacity : 16;
-        file->lines = mem_realloc(file->lines, p->capacity * sizeof *file->lines);
-    }
+    mem_grow(file->lines, file->count, p->capacity, 16);
     struct node_line *line = &file->lines[file->count++]; /* whatever follows, the caller frees it */
     *line = (struct node_line){.connected = slice_equal(columns[7], SLICE("connected"))};
     if (!parse_id(p, columns[0], "the node id", &line->id) || !parse_address(p, columns[1], line) ||
@@ -277,9 +275,9 @@ static bool parse_line(struct parser *p, struct slice rest) {
         !parse_number(p, columns[6], "the epoch", UINT64_MAX, &line->epoch))
         return false;
     if (!line->connected && !slice_equal(columns[7], SLICE("disconnected")))
-        return fail(p, "unknown state of the link: '%.*s'", SHOWN(columns[7]));
+        return nodes_file_fail(p, "unknown state of the link: '%.*s'", SHOWN(columns[7]));
     if (line->flags & NODE_MYSELF) {
-        if (p->has_myself) return fail(p, "a second line has the flag myself");
+        if (p->has_myself) return nodes_file_fail(p, "a second line has the flag myself");
         p->has_myself = true;
         file->myself = file->count - 1;
     }
@@ -293,7 +291,7 @@ static int compare_ids(const void *a, const void *b) {
     int order = memcmp(&(*x)->id, &(*y)->id, NODE_ID_LEN);
     return order ? order : (*x > *y) - (*x < *y);
 }
-static bool check_duplicates(struct parser *p) {
+static bool check_duplicates(struct nodes_parser *p) {
     struct nodes_file *file = p->file;
     const struct node_line **sorted = mem_alloc(file->count * sizeof *sorted + 1), *duplicate = NULL;
     for (size_t i = 0; i < file->count; i++) sorted[i] = &file->lines[i];
@@ -303,12 +301,12 @@ static bool check_duplicates(struct parser *p) {
             duplicate = sorted[i];
     mem_free(sorted);
     if (!duplicate) return true;
-    return fail(p, "Duplicate nodeid detected: %.40s", duplicate->id.text);
+    return nodes_file_fail(p, "Duplicate nodeid detected: %.40s", duplicate->id.text);
 }
 
 bool nodes_file_parse(struct slice text, bool tls, nodes_file_note *note_function, void *context,
                       struct nodes_file *file, struct nodes_file_error *error) {
-    struct parser p = {.file = file, .error = error, .note = note_function, .context = context, .tls = tls};
+    struct nodes_parser p = {.file = file, .error = error, .note = note_function, .context = context, .tls = tls};
     bool ok = true, empty = text.len == 0;
     *file = (struct nodes_file){0};
     *error = (struct nodes_file_error){0};
@@ -320,7 +318,7 @@ bool nodes_file_parse(struct slice text, bool tls, nodes_file_note *note_functio
     if (ok && !empty) {
         *error = (struct nodes_file_error){0};
         ok = check_duplicates(&p);
-        if (ok && !p.has_myself) ok = fail(&p, "no line has the flag myself");
+        if (ok && !p.has_myself) ok = nodes_file_fail(&p, "no line has the flag myself");
     }
     if (!ok) nodes_file_free(file);
     return ok;

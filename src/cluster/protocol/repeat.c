@@ -4,14 +4,15 @@
  * nodes a PING or PONG refers to the last whole header of its link instead, as long as nothing changes but what a brief
  * header has. The receiver puts the header together again, so the rest of the machine does not know the difference.
  *
- * A link begins with whole headers in both directions, which is how a peer shows that it is one of ours; so a node that
- * is replaced by one of Valkey gets no brief header. The digest protects against a whole header that was lost: the
- * host may drop messages. Then the link is closed, and the next one begins anew. */
+ * A link begins with whole headers in both directions. They show whether the peer is our server, so that Valkey in its
+ * place gets no brief header. A brief header has a digest of the whole one that it refers to. If that was lost (the
+ * host may drop messages) the digest differs, the receiver closes the link, and the next link begins with whole
+ * headers. */
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
 
-/* The links of a shard's nodes have the same slots: they share one copy, the last one that has come of the primary. A
- * peer that tells other slots than the rest gets a copy of its own. */
+/* The slots in the headers of a shard's nodes are those of their primary, so the links share one copy of the last ones.
+ * A link whose headers have other slots gets a copy of its own. */
 struct repeated_slots {
     struct node_id primary;
     size_t references;
@@ -36,13 +37,13 @@ static struct repeated_slots *slots_take(struct cluster *cluster, const struct b
     const struct node_id *primary = node_id_is_zero(&header->primary) ? &header->sender : &header->primary;
     const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
     const struct slice key = slice_make(primary->text, NODE_ID_LEN);
-    if (!cluster->repeated_slots) cluster->repeated_slots = hashtable_new(&slots_type);
-    struct repeated_slots *shared = hashtable_find(cluster->repeated_slots, key);
+    if (!cluster->repeats.slots) cluster->repeats.slots = hashtable_new(&slots_type);
+    struct repeated_slots *shared = hashtable_find(cluster->repeats.slots, key);
     if (!shared || memcmp(&shared->slots, slots, sizeof *slots) != 0) {
-        hashtable_pop(cluster->repeated_slots, key);
+        hashtable_pop(cluster->repeats.slots, key);
         shared = mem_alloc(sizeof *shared);
         *shared = (struct repeated_slots){.primary = *primary, .digest = bus_slots_digest(slots), .slots = *slots};
-        hashtable_add(cluster->repeated_slots, shared);
+        hashtable_add(cluster->repeats.slots, shared);
     }
     shared->references++;
     return shared;
@@ -50,8 +51,8 @@ static struct repeated_slots *slots_take(struct cluster *cluster, const struct b
 
 static void slots_drop(struct cluster *cluster, struct repeated_slots *slots) {
     if (--slots->references > 0) return;
-    if (hashtable_find(cluster->repeated_slots, slots_key(slots)) == slots)
-        hashtable_pop(cluster->repeated_slots, slots_key(slots));
+    if (hashtable_find(cluster->repeats.slots, slots_key(slots)) == slots)
+        hashtable_pop(cluster->repeats.slots, slots_key(slots));
     mem_free(slots);
 }
 
@@ -64,7 +65,7 @@ void repeat_forget(struct cluster *cluster, struct cluster_link *link) {
     struct repeated_header *kept = link->received;
     if (!kept) return;
     link->received = NULL;
-    if (kept == cluster->received)
+    if (kept == cluster->repeats.received)
         kept->forgotten = true;
     else
         header_free(cluster, kept);
@@ -72,7 +73,7 @@ void repeat_forget(struct cluster *cluster, struct cluster_link *link) {
 
 /* Of a header that this node sends: its slots are those of its shard's primary. */
 static uint64_t sent_digest(struct cluster *cluster, const struct bus_header *header) {
-    struct sent_slots *sent = &cluster->sent_slots;
+    struct sent_slots *sent = &cluster->repeats.sent;
     uint64_t version = cluster->slots.version;
     if (!sent->digest || sent->slots != header->slots || sent->version != version)
         *sent = (struct sent_slots){
@@ -123,17 +124,17 @@ bool repeat_expand(const struct cluster_link *link, struct bus_header *header) {
 }
 
 void repeat_hold(struct cluster *cluster, const struct cluster_link *link) {
-    cluster->received = link->received;
+    cluster->repeats.received = link->received;
 }
 void repeat_release(struct cluster *cluster) {
-    struct repeated_header *kept = cluster->received;
-    cluster->received = NULL;
+    struct repeated_header *kept = cluster->repeats.received;
+    cluster->repeats.received = NULL;
     if (kept && kept->forgotten) header_free(cluster, kept);
 }
 
 bool repeat_slots_are_of(struct cluster *cluster, const struct slot_bitmap *slots,
                          const struct cluster_node *claimant) {
-    struct repeated_header *kept = cluster->received;
+    struct repeated_header *kept = cluster->repeats.received;
     uint64_t version = cluster->slots.version;
     if (kept && kept->claimant == claimant && kept->version == version) return true;
     if (memcmp(slots, node_slots(claimant), sizeof *slots) != 0) return false;

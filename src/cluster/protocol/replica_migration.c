@@ -1,6 +1,8 @@
-/* replica_migration.c: a replica leaves a shard that has several for a primary that has none left.
+/* replica_migration.c: a replica leaves a shard that has several for a primary that has none left: the replica
+ * migration of the Redis Cluster specification.
  *
- * All replicas of the best-covered shards consider it; the one with the smallest id goes. */
+ * The nodes agree without a message: of the replicas of those shards that have the most, the one with the smallest id
+ * moves. */
 #include "cluster/protocol/machine.h"
 
 enum { ORPHANED_MS = 5000 /* a replica that moves at once would move during each failover */ };
@@ -8,7 +10,7 @@ enum { ORPHANED_MS = 5000 /* a replica that moves at once would move during each
 void replica_migration_tick(struct cluster *cluster) {
     struct cluster_node *myself = cluster->myself, *target = NULL;
     size_t best = 0;
-    if (cluster->covered_version == cluster->view_version && cluster->now_ms <= cluster->covered_ms) return;
+    if (cluster->covered.version == cluster->view_version && cluster->now_ms <= cluster->covered.ms) return;
     int64_t first_ms = INT64_MAX - ORPHANED_MS;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         struct cluster_node *node = nodes_at(&cluster->nodes, i);
@@ -28,8 +30,8 @@ void replica_migration_tick(struct cluster *cluster) {
             (!target || memcmp(node->id.text, target->id.text, NODE_ID_LEN) < 0))
             target = node;
     }
-    cluster->covered_version = cluster->view_version;
-    cluster->covered_ms = first_ms + ORPHANED_MS;
+    cluster->covered.version = cluster->view_version;
+    cluster->covered.ms = first_ms + ORPHANED_MS;
     if (!target || best < 2 || !cluster->ok || !cluster->settings.allow_replica_migration) return;
     struct cluster_node *primary = myself->primary;
     struct cluster_facts facts;

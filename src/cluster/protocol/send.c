@@ -81,3 +81,22 @@ void cluster_publish(struct cluster *cluster, struct slice channel, struct slice
         send_message(cluster, node->link, &message);
     }
 }
+
+bool cluster_send_module(struct cluster *cluster, const struct cluster_node *to, uint64_t module, uint8_t type,
+                         struct slice payload) {
+    struct bus_message message;
+    bool sent = !to;
+    message_begin(cluster, &message, BUS_MODULE);
+    message.module = module;
+    message.module_type = type;
+    message.payload = payload;
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        struct cluster_node *node = cluster->nodes.list[i];
+        if (!node->link || !node->link->connected || node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
+        if (to && node != to) continue;
+        message.header.light = node->flags & NODE_LIGHT_MODULE && node->link->answered;
+        send_message(cluster, node->link, &message);
+        sent = true;
+    }
+    return sent;
+}

@@ -13,7 +13,7 @@ struct slot_table {
     /* Open slots of this node; NULL, or a table of HASH_SLOTS. */
     struct cluster_node **migrating_to, **importing_from;
     unsigned migrating_count, importing_count;
-    /* Slots whose owner has stopped claiming them. They stay bound to it, but nobody is told so. */
+    /* Slots whose owner has stopped claiming them. They stay bound to it here, but messages do not say so. */
     struct slot_bitmap unclaimed;
     unsigned unclaimed_count;
 };

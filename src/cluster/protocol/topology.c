@@ -1,135 +1,13 @@
-/* topology.c: who serves which slot, and who follows whom.
+/* topology.c: which node serves which slot, and which primary a replica follows.
  *
- * A primary claims its slots with its configuration epoch in each message. The larger epoch wins: a node believes a
- * claim if the slot has no owner, or if the owner's epoch is smaller. Who claims with an epoch that is too small is
- * told so by an UPDATE. Two primaries never keep the same epoch: one of them takes a new one.
+ * As in the Redis Cluster specification ("last failover wins"), the table of slots is a register for each slot, with
+ * the configuration epoch of its owner as the version. A primary claims its slots with its epoch in each message. A
+ * node believes a claim if the slot has no owner, or if the owner's epoch is smaller; it answers an older claim with an
+ * UPDATE, which has the newer one. If two primaries have the same epoch, the one with the smaller id takes a new one.
  *
- * A node that has lost its last slot follows the node that took it: the old primary of a failover, and its replicas. */
+ * A node that has lost its last slot follows the node that took it: so do the old primary of a failover, and its
+ * replicas. */
 #include "cluster/protocol/machine.h"
-
-static bool other_primaries_have_replicas(const struct cluster *cluster, const struct cluster_node *node) {
-    for (size_t i = 0; i < cluster->nodes.count; i++) {
-        const struct cluster_node *other = cluster->nodes.list[i];
-        if (other != node && node_votes(other) && other->replica_count) return true;
-    }
-    return false;
-}
-
-void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *owner) {
-    struct cluster_node *old = cluster->slots.owner[slot];
-    if (old == owner) return;
-    slots_assign(&cluster->slots, slot, owner);
-    /* A primary that starts to serve where others have replicas may get one, too: replica_migration.c. */
-    if (owner && owner->slot_count == 1 && other_primaries_have_replicas(cluster, owner))
-        owner->flags |= NODE_MIGRATE_TO;
-    if (old == cluster->myself || owner == cluster->myself)
-        changed_self(cluster);
-    else
-        changed_table(cluster);
-    todo(cluster, TODO_STATE);
-    cluster->effects->slot_moved(cluster->context, slot, old, owner);
-}
-
-bool slot_arrives(const struct cluster *cluster, unsigned slot) {
-    return cluster->effects->slot_arrives && cluster->effects->slot_arrives(cluster->context, slot);
-}
-bool slot_leaves(const struct cluster *cluster, unsigned slot) {
-    return cluster->effects->slot_leaves && cluster->effects->slot_leaves(cluster->context, slot);
-}
-
-bool epoch_stays(const struct cluster *cluster) {
-    return cluster->effects->epoch_stays && cluster->effects->epoch_stays(cluster->context);
-}
-
-unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node) {
-    unsigned count = 0;
-    for (unsigned slot = 0; slot < HASH_SLOTS && node->slot_count > 0; slot++) {
-        if (cluster->slots.owner[slot] != node) continue;
-        slot_assign(cluster, slot, NULL);
-        count++;
-    }
-    return count;
-}
-
-uint64_t max_config_epoch(const struct cluster *cluster) {
-    uint64_t max = cluster->current_epoch;
-    for (size_t i = 0; i < cluster->nodes.count; i++)
-        if (cluster->nodes.list[i]->config_epoch > max) max = cluster->nodes.list[i]->config_epoch;
-    return max;
-}
-
-void raise_epoch(struct cluster *cluster) {
-    cluster->current_epoch = max_config_epoch(cluster) + 1;
-    cluster->myself->config_epoch = cluster->current_epoch;
-    changed_self(cluster);
-    say_notice(cluster, "New configEpoch set to %llu", (unsigned long long)cluster->myself->config_epoch);
-}
-
-bool bump_epoch_without_consensus(struct cluster *cluster) {
-    uint64_t epoch = cluster->myself->config_epoch;
-    if (epoch != 0 && epoch == max_config_epoch(cluster)) return false;
-    raise_epoch(cluster);
-    return true;
-}
-
-static void move_shard_of_replicas(struct cluster *cluster, struct cluster_node *primary) {
-    for (size_t i = 0; i < primary->replica_count; i++) {
-        struct cluster_node *replica = primary->replicas[i];
-        if (nodes_share_shard(replica, primary)) continue;
-        replica->shard = primary->shard;
-        if (replica == cluster->myself) changed_self(cluster);
-    }
-}
-
-void node_move_to_shard(struct cluster *cluster, struct cluster_node *node, const struct node_id *shard) {
-    struct cluster_node *primary = node_is_replica(node) ? node->primary : NULL;
-    node->shard_heard = true;
-    if (node_id_equal(&node->shard, shard)) return;
-    if (primary && primary != cluster->myself && !primary->shard_heard) { /* known from gossip, maybe dead */
-        primary->shard = *shard;
-        move_shard_of_replicas(cluster, primary);
-    } else if (primary && !node_id_equal(&primary->shard, shard)) {
-        say_notice(cluster,
-                   "Shard id %.40s update request for node id %.40s diverges from existing primary shard id %.40s, "
-                   "rejecting!",
-                   shard->text, node->id.text, primary->shard.text);
-        return;
-    }
-    node->shard = *shard;
-    changed_table(cluster);
-    if (node_is_primary(node)) move_shard_of_replicas(cluster, node);
-}
-
-static void set_primary(struct cluster *cluster, struct cluster_node *node, struct cluster_node *primary) {
-    struct cluster_node *old = node->primary;
-    node_set_primary(node, primary);
-    /* A primary whose last replica was taken away on purpose is no orphan. */
-    if (old && old->replica_count == 0) old->flags &= ~(unsigned)NODE_MIGRATE_TO;
-    if (primary) primary->flags |= NODE_MIGRATE_TO;
-}
-
-void move_to_new_shard(struct cluster *cluster) {
-    struct cluster_node *myself = cluster->myself;
-    random_id(cluster, &myself->shard);
-    say_notice(cluster, "Moving myself to a new shard %.40s.", SHARD_TEXT(myself));
-    changed_self(cluster);
-}
-
-void node_set_role_primary(struct cluster *cluster, struct cluster_node *node) {
-    if (node_is_primary(node)) return;
-    say_notice(cluster, "Reconfiguring node " NODE_FORMAT " as primary for shard %.40s", NODE_TEXT(node),
-               SHARD_TEXT(node));
-    set_primary(cluster, node, NULL);
-    node->flags &= ~(unsigned)(NODE_REPLICA | NODE_PRIMARY_FAILED);
-    node->flags |= NODE_PRIMARY;
-    if (node == cluster->myself) {
-        changed_self(cluster);
-    } else {
-        node->flags |= NODE_MIGRATE_TO;
-        changed_table(cluster);
-    }
-    todo(cluster, TODO_STATE);
-}
 
 void follow_node(struct cluster *cluster, struct cluster_node *primary) {
     struct cluster_node *myself = cluster->myself;
@@ -140,7 +18,7 @@ void follow_node(struct cluster *cluster, struct cluster_node *primary) {
     myself->flags &= ~(unsigned)(NODE_PRIMARY | NODE_MIGRATE_TO);
     myself->flags |= NODE_REPLICA;
     if (!same_shard) slots_close_all(&cluster->slots);
-    set_primary(cluster, myself, primary);
+    node_change_primary(cluster, myself, primary);
     myself->shard = primary->shard;
     failure_primary_changed(cluster);
     changed_self(cluster);
@@ -162,7 +40,7 @@ static void say_new_sources(struct cluster *cluster, unsigned count, const struc
                    count, NODE_TEXT(source), SHARD_TEXT(source));
 }
 
-/* The open slots that name a node which was demoted name its primary now. */
+/* Replaces a node that was demoted by its primary in the open slots that name it. */
 static void reopen_slots(struct cluster *cluster, struct cluster_node *old, struct cluster_node *primary) {
     struct slot_table *slots = &cluster->slots;
     unsigned imported = 0, migrated = 0;
@@ -203,8 +81,8 @@ static void log_run(struct cluster *cluster, struct slot_run *run, const struct 
     run->from = NULL;
 }
 
-/* The source of an import gives the slot up: it is ours now. A larger epoch makes nodes believe it that know the source
- * as the owner, with an epoch that may be larger than the present one. */
+/* Takes a slot whose import is open, because its source has stopped claiming it. Other nodes may know the source as the
+ * owner, with an epoch that is larger than this node's, so this node claims it with a new one. */
 static void stop_claiming(struct cluster *cluster, struct cluster_node *sender, unsigned slot) {
     if (slots_importing_from(&cluster->slots, slot) == sender && node_is_primary(cluster->myself)) {
         say_notice(cluster,
@@ -266,8 +144,9 @@ static bool is_elsewhere(const struct cluster *cluster, unsigned slot) {
            !node_maybe_failed(owner) && !slot_bitmap_has(&cluster->slots.unclaimed, slot);
 }
 
-/* The primary that this node has replaced may have lost a slot and not have told its replicas to delete the keys. This
- * is done when each node has been heard of since, or is suspected: until then, an owner may be out of date. */
+/* Deletes the keys of slots that are elsewhere. The primary that this node has replaced may have lost a slot and died
+ * before its replicas deleted the keys. The table of owners may be out of date until this node has heard each other
+ * node since the failover, or suspects it: it waits for that. */
 void topology_strays_tick(struct cluster *cluster) {
     struct slot_bitmap dirty = {0};
     bool any = false, later = false;
@@ -296,8 +175,8 @@ static bool is_bound(const struct cluster *cluster) {
     return facts.bound;
 }
 
-/* The primary of the own shard, if the shard needs this node: an old primary may hear of a slot that has moved after it
- * has heard that a sibling has taken all others. */
+/* The primary of this node's shard, if the shard needs this node; else NULL. An old primary may hear first that another
+ * node of its shard has taken the other slots, and then that its last slot is in another shard: it stays in its own. */
 static struct cluster_node *bound_to(struct cluster *cluster) {
     if (!is_bound(cluster)) return NULL;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
@@ -307,17 +186,17 @@ static struct cluster_node *bound_to(struct cluster *cluster) {
     return NULL;
 }
 
-/* It was reset since it was heard of: the message has its new shard, which extensions_process() has not read yet. */
+/* The node was reset: the message has its new shard, which extensions_process() has not read yet. */
 static bool has_left_shard(const struct cluster_node *node, const struct bus_message *message) {
     const struct node_id *shard = &message->extensions.shard;
     bool told = message->header.message_flags & BUS_EXTENSION_DATA && message->has_extensions;
     return told && !node_id_is_zero(shard) && !node_id_equal(shard, &node->shard);
 }
 
-/* A successor of this node's primary, or of this primary, leaves the slots to nobody that were granted to another
- * shard. So the old primary keeps slots, although it is replaced. A replica may not have heard of the grant; it follows
- * the one that its shard has elected last. A primary without slots has none to lose, and no claim of the successor says
- * that it is replaced. */
+/* Whether the node has replaced the primary of this node's shard, or this node as the primary. It need not show in the
+ * slots: a successor does not claim those that were granted to another shard, so they stay with the old primary; and an
+ * old primary without slots loses none. A replica may not know of a grant. Where the shard elects its primary, the
+ * claim with the larger epoch is that of the one elected last. */
 static bool is_successor(struct cluster *cluster, const struct cluster_node *node, uint64_t epoch) {
     const struct cluster_node *myself = cluster->myself, *old = cluster_shard_primary(cluster);
     if (!old || old == node || !nodes_share_shard(node, myself) || old->config_epoch >= epoch) return false;
@@ -391,15 +270,15 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
                        "My last slot was migrated to node " NODE_FORMAT " in shard %.40s. I am now an empty primary.",
                        NODE_TEXT(sender), SHARD_TEXT(sender));
     }
-    /* The keys of slots that a sibling takes are this shard's, also if it leaves some slots to this node: its takeover
-     * does not wait for the election of the shard, and it may not have heard of them. */
+    /* If a node of the same shard takes slots, the shard keeps their keys. This holds also if it leaves some slots to
+     * this node because it has not heard of them: a takeover does not wait for the election of the shard. */
     if (!any_dirty || is_successor(cluster, sender, epoch)) return;
     if (!nodes_share_shard(sender, myself) || !is_bound(cluster)) delete_dirty(cluster, &dirty);
 }
 
-/* False: the message is older than what we know, and nothing in it counts: it was sent before the sender won the
- * election of its epoch. A sender that has seen a later epoch means it, although its primary has an older one: it has
- * moved to that shard since. */
+/* Makes a replica of a primary. False: the message is stale, because the sender sent it before it won the election of
+ * its epoch. The message counts if the sender had seen a later epoch, although its primary has an older one: then it
+ * has moved to the shard of that primary since. */
 static bool demote(struct cluster *cluster, struct cluster_node *sender, struct cluster_node *primary,
                    const struct bus_header *header) {
     uint64_t epoch = header->config_epoch;
@@ -414,21 +293,21 @@ static bool demote(struct cluster *cluster, struct cluster_node *sender, struct 
         return false;
     }
     if (same_shard && !older) {
-        if (primary == cluster->myself && !node_is_primary(primary)) return false; /* it was so once */
-        /* Its own message is still on the way. The role counts: primaries with slots make the quorum. */
+        if (primary == cluster->myself && !node_is_primary(primary)) return false; /* it was the primary once */
+        /* The new primary's own message has not come yet. Its role counts now: primaries with slots are the quorum. */
         node_set_role_primary(cluster, primary);
         unsigned moved = 0;
-        /* What a shard that elects has claimed, this node knows from its stream: the sender's claim is an older one. */
+        /* With synchronous replication this node knows the claims of its shard from the stream: this claim is older. */
         bool older_claims = primary == cluster->myself && election_is_of_shard(cluster);
         for (unsigned slot = 0; slot < HASH_SLOTS && sender->slot_count > 0; slot++) {
             if (cluster->slots.owner[slot] != sender) continue;
             bool leaves = primary == cluster->myself && slot_leaves(cluster, slot);
             slot_assign(cluster, slot, leaves || older_claims ? NULL : primary);
-            /* Some of them may have moved to another shard before: it claims them with a smaller epoch. */
+            /* The slot may have moved to another shard before, which claims it with a smaller epoch. */
             if (primary != cluster->myself) slots_set_unclaimed(&cluster->slots, slot, true);
             moved++;
         }
-        /* Without its slots its epoch would make us ignore an UPDATE about it, which has them. */
+        /* Not without slots: with this epoch and none, this node would ignore the UPDATE that has them. */
         if (moved && primary != cluster->myself && primary->config_epoch < epoch) primary->config_epoch = epoch;
         if (moved)
             say_notice(cluster,
@@ -472,7 +351,7 @@ static bool process_role(struct cluster *cluster, struct cluster_node *sender, c
                 say_notice(cluster, "Node " NODE_FORMAT " is now part of shard %.40s", NODE_TEXT(sender),
                            SHARD_TEXT(sender));
         }
-        set_primary(cluster, sender, primary);
+        node_change_primary(cluster, sender, primary);
         say_notice(cluster, "Node " NODE_FORMAT " is now a replica of node " NODE_FORMAT " in shard %.40s",
                    NODE_TEXT(sender), NODE_TEXT(primary), SHARD_TEXT(sender));
         changed_table(cluster);
@@ -501,7 +380,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
     if (claimant == sender && !sender->claim_heard) sender->claim_heard = true;
     bool differs = claimant && !repeat_slots_are_of(cluster, slots, claimant);
     if (differs) {
-        /* A replica of ours learns our slots from us. */
+        /* Not from a replica of this node: it has the slots from this node. */
         if (claimant != cluster->myself)
             say_notice(cluster, "Mismatch in topology information for sender node " NODE_FORMAT " in shard %.40s",
                        NODE_TEXT(sender), SHARD_TEXT(sender));
@@ -525,7 +404,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
     if (claimant == sender && !differs) {
         sender->beat->agreed_offset = header->offset;
         sender->beat->agreed++;
-        /* What an older message that overtook a newer one has left out. */
+        /* The slots that an older message, which came late, did not have. */
         const struct slot_bitmap *unclaimed = &cluster->slots.unclaimed;
         for (unsigned slot = 0; cluster->slots.unclaimed_count > 0; slot++) {
             if ((slot = slot_bitmap_next(unclaimed, slot, true)) == HASH_SLOTS) break;
@@ -552,11 +431,11 @@ void topology_receive_update(struct cluster *cluster, struct cluster_node *sende
     believe_slots(cluster, node, node->config_epoch, message->node_slots);
 }
 
-/* A replica is in the shard of its primary, and that is no replica: nobody would fail over for the end of a chain. */
+/* A replica is in the shard of its primary, and its primary is no replica: no failover reaches the end of a chain. */
 void topology_guard(struct cluster *cluster) {
     struct cluster_node *primary = cluster->myself->primary;
     if (primary && node_is_primary(primary) && !nodes_share_shard(cluster->myself, primary)) {
-        cluster->myself->shard = primary->shard; /* it has moved while we did not take it for a primary */
+        cluster->myself->shard = primary->shard; /* it has moved while this node did not know it as a primary */
         changed_self(cluster);
     }
     if (!primary || !node_is_replica(primary) || !primary->primary || primary->primary == cluster->myself ||

@@ -2,18 +2,16 @@
  * member whose score is its geohash (commands/geo/geohash.h), so all sorted set commands work on positions. */
 #include "commands/geo/geo.h"
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/zset/zset_common.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 
 bool argument_point(struct call *call, int index, struct geo_point *point) {
-    if (!parse_double(call->argv[index], &point->longitude) || !parse_double(call->argv[index + 1], &point->latitude)) {
-        reply_error(call->reply, "ERR value is not a valid float");
-        return false;
-    }
+    if (!parse_double(call->argv[index], &point->longitude) || !parse_double(call->argv[index + 1], &point->latitude))
+        return reply_error(call->reply, "ERR value is not a valid float");
     if (geo_is_valid(*point)) return true;
-    reply_error_format(call->reply, "ERR invalid longitude,latitude pair %f,%f", point->longitude, point->latitude);
-    return false;
+    return reply_error_format(call->reply, "ERR invalid longitude,latitude pair %f,%f", point->longitude,
+                              point->latitude);
 }
 
 bool argument_unit(struct call *call, int index, double *meters) {
@@ -149,45 +147,21 @@ static void geopos_run(struct call *call) {
     }
 }
 
-#define GEO .categories = CAT_GEO, .group = GROUP_GEO, .since = "3.2.0"
 const struct command_spec geo_commands[] = {
-    {.name = "geoadd",
-     .run = geoadd_run,
-     .arity = -5,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     GEO,
+    {COMMAND("geoadd", geoadd_run, -5, CMD_WRITE | CMD_DENYOOM, ON_GEO, "3.2.0"),
      .complexity = "O(log(N)) for each position, where N is the number of members",
      .summary = "Adds positions to a sorted set, which is created if it does not exist.",
      .syntax =
          "key:key [condition(NX|XX)@6.2.0] [change=CH@6.2.0] data{longitude:double latitude:double member:string}...",
-     .history = WORDS("6.2.0", "`CH`, `NX` and `XX`."),
-     .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
-    {.name = "geodist",
-     .run = geodist_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     GEO,
-     .complexity = "O(1)",
+     .history = WORDS("6.2.0", "`CH`, `NX` and `XX`."), .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
+    {COMMAND("geodist", geodist_run, -4, CMD_READONLY, ON_GEO, "3.2.0"), .complexity = "O(1)",
      .summary = "Returns the distance between two positions.",
-     .syntax = "key:key member1:string member2:string [unit(M|KM|FT|MI)]",
+     .syntax = "key:key member1:string member2:string [unit(M|KM|FT|MI)]", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {COMMAND("geohash", geohash_run, -2, CMD_READONLY, ON_GEO, "3.2.0"), .complexity = "O(1) for each member",
+     .summary = "Returns positions as geohash strings.", .syntax = "key:key [member:string]...",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "geohash",
-     .run = geohash_run,
-     .arity = -2,
-     .flags = CMD_READONLY,
-     GEO,
-     .complexity = "O(1) for each member",
-     .summary = "Returns positions as geohash strings.",
-     .syntax = "key:key [member:string]...",
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "geopos",
-     .run = geopos_run,
-     .arity = -2,
-     .flags = CMD_READONLY,
-     GEO,
-     .complexity = "O(1) for each member",
-     .summary = "Returns the longitude and latitude of positions.",
-     .syntax = "key:key [member:string]...",
+    {COMMAND("geopos", geopos_run, -2, CMD_READONLY, ON_GEO, "3.2.0"), .complexity = "O(1) for each member",
+     .summary = "Returns the longitude and latitude of positions.", .syntax = "key:key [member:string]...",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = NULL},
 };

@@ -6,15 +6,15 @@
  * Up to nine cells cover the shape, each a range of scores; every member of these ranges is checked. */
 #include "commands/commands.h"
 #include "commands/geo/geo.h"
-#include "commands/spec.h"
 #include "commands/zset/zset_common.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include <stdlib.h>
 
-enum form { FORM_SEARCH, FORM_SEARCH_STORE, FORM_RADIUS, FORM_RADIUS_RO, FORM_MEMBER, FORM_MEMBER_RO };
+enum geo_search_form { FORM_SEARCH, FORM_SEARCH_STORE, FORM_RADIUS, FORM_RADIUS_RO, FORM_MEMBER, FORM_MEMBER_RO };
 
 struct search {
-    enum form form;
+    enum geo_search_form form;
     struct slice source;
     struct geo_shape shape;
     struct geo_point *corners; /* of a polygon; owned by this struct */
@@ -24,13 +24,13 @@ struct search {
     enum { SORT_NONE, SORT_ASCENDING, SORT_DESCENDING } sort;
     int64_t count; /* 0: all */
 };
-struct found {
+struct geo_found {
     struct listpack_value member;
     double score, distance;
     struct geo_point point;
 };
 struct results {
-    struct found *items;
+    struct geo_found *items;
     size_t count, capacity;
     bool other_choice; /* others could have been chosen: the command does not determine them */
 };
@@ -39,16 +39,12 @@ struct results {
 
 static bool read_length(struct call *call, int index, const char *what, double *length) {
     if (parse_double(call->argv[index], length)) return true;
-    reply_error_format(call->reply, "ERR need numeric %s", what);
-    return false;
+    return reply_error_format(call->reply, "ERR need numeric %s", what);
 }
 
 static bool read_radius(struct call *call, int index, struct search *search) {
     if (!read_length(call, index, "radius", &search->shape.radius)) return false;
-    if (search->shape.radius < 0) {
-        reply_error(call->reply, "ERR radius cannot be negative");
-        return false;
-    }
+    if (search->shape.radius < 0) return reply_error(call->reply, "ERR radius cannot be negative");
     if (!argument_unit(call, index + 1, &search->unit)) return false;
     search->shape.radius *= search->unit;
     return search->has_by = true;
@@ -58,10 +54,8 @@ static bool read_box(struct call *call, int index, struct search *search) {
     struct geo_shape *shape = &search->shape;
     if (!read_length(call, index, "width", &shape->width) || !read_length(call, index + 1, "height", &shape->height))
         return false;
-    if (shape->width < 0 || shape->height < 0) {
-        reply_error(call->reply, "ERR height or width cannot be negative");
-        return false;
-    }
+    if (shape->width < 0 || shape->height < 0)
+        return reply_error(call->reply, "ERR height or width cannot be negative");
     if (!argument_unit(call, index + 2, &search->unit)) return false;
     shape->width *= search->unit;
     shape->height *= search->unit;
@@ -96,8 +90,7 @@ static bool read_member(struct call *call, int index, struct search *search, con
     if (!zset) return true;
     if (!zset_score(zset, call->argv[index], &score)) {
         struct slice member = call->argv[index];
-        reply_error_format(call->reply, "ERR member %.*s does not exist", shown_len(member), member.data);
-        return false;
+        return reply_error_format(call->reply, "ERR member %.*s does not exist", shown_len(member), member.data);
     }
     search->shape.center = geo_decode_score(score);
     return true;
@@ -106,8 +99,7 @@ static bool read_member(struct call *call, int index, struct search *search, con
 static bool read_count(struct call *call, int index, struct search *search) {
     if (!argument_int64(call, index, &search->count)) return false;
     if (search->count > 0) return true;
-    reply_error(call->reply, "ERR COUNT must be > 0");
-    return false;
+    return reply_error(call->reply, "ERR COUNT must be > 0");
 }
 
 /* Reads the option at argv[i]. Returns its number of arguments; 0: replied with an error. */
@@ -187,11 +179,8 @@ static bool search_read(struct call *call, struct search *search, const struct z
 
 /* --- Searching --- */
 
-static void results_add(struct results *results, const struct found *found) {
-    if (results->count == results->capacity) {
-        results->capacity = results->capacity ? results->capacity * 2 : 64;
-        results->items = mem_realloc(results->items, results->capacity * sizeof *results->items);
-    }
+static void results_add(struct results *results, const struct geo_found *found) {
+    mem_grow(results->items, results->count, results->capacity, 64);
     results->items[results->count++] = *found;
 }
 
@@ -206,7 +195,7 @@ static bool search_range(const struct search *search, const struct zset *zset, s
     if (!count) return true;
     zset_iterate(&it, zset, first, false);
     while (count-- && zset_next(&it, &item)) {
-        struct found found = {.member = item.member, .score = item.score, .point = geo_decode_score(item.score)};
+        struct geo_found found = {.member = item.member, .score = item.score, .point = geo_decode_score(item.score)};
         if (!geo_contains(&search->shape, found.point, &found.distance)) continue;
         results_add(results, &found);
         if (search->any && results->count >= (size_t)search->count) return false;
@@ -215,7 +204,7 @@ static bool search_range(const struct search *search, const struct zset *zset, s
 }
 
 static int nearer(const void *a, const void *b) {
-    double x = ((const struct found *)a)->distance, y = ((const struct found *)b)->distance;
+    double x = ((const struct geo_found *)a)->distance, y = ((const struct geo_found *)b)->distance;
     return (x > y) - (x < y);
 }
 static int farther(const void *a, const void *b) {
@@ -245,7 +234,7 @@ static void reply_results(struct call *call, const struct search *search, const 
     size_t words = 1u + search->with_distance + search->with_hash + search->with_point;
     reply_array(reply, results->count);
     for (size_t i = 0; i < results->count; i++) {
-        const struct found *found = &results->items[i];
+        const struct geo_found *found = &results->items[i];
         if (words > 1) reply_array(reply, words);
         reply_element(reply, &found->member);
         if (search->with_distance) reply_distance(reply, found->distance / search->unit);
@@ -283,7 +272,7 @@ static void store_results(struct call *call, const struct search *search, const 
         if (results->items[i].member.len > longest) longest = results->items[i].member.len;
     struct zset zset = zset_new(results->count, longest);
     for (size_t i = 0; i < results->count; i++) {
-        const struct found *found = &results->items[i];
+        const struct geo_found *found = &results->items[i];
         struct slice member = {found->member.data, found->member.len};
         if (!member.data) member = (struct slice){text, format_int64(text, found->member.number)};
         zset_put(&zset, search->store_distances ? found->distance / search->unit : found->score, member, 0, &now);
@@ -294,7 +283,7 @@ static void store_results(struct call *call, const struct search *search, const 
                       search->form == FORM_SEARCH_STORE ? "geosearchstore" : "georadiusstore");
 }
 
-static void search(struct call *call, enum form form) {
+static void search(struct call *call, enum geo_search_form form) {
     struct search search = {.form = form,
                             .source = call->argv[form == FORM_SEARCH_STORE ? 2 : 1],
                             .store = form == FORM_SEARCH_STORE ? &call->argv[1] : NULL};
@@ -370,73 +359,38 @@ static int radius_find_keys(const struct command *command, int argc, const struc
             .keyword = "STOREDIST", .find = FIND_RANGE, .a = 0, .b = 1                                                 \
         }                                                                                                              \
     }
-#define GEO .categories = CAT_GEO, .group = GROUP_GEO, .complexity = SEARCH_COMPLEXITY
 const struct command_spec geo_search_commands[] = {
-    {.name = "geosearch",
-     .run = geosearch_run,
-     .arity = -7,
-     .flags = CMD_READONLY,
-     GEO,
-     .since = "6.2.0",
+    {COMMAND("geosearch", geosearch_run, -7, CMD_READONLY, ON_GEO, "6.2.0"), .complexity = SEARCH_COMPLEXITY,
      .summary = "Finds the positions within a circle, a box or a polygon.",
      .syntax = "key:key " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] " WITH,
-     .history = WORDS(UPPERCASE, POLYGON),
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "geosearchstore",
-     .run = geosearchstore_run,
-     .arity = -8,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     GEO,
-     .since = "6.2.0",
+     .history = WORDS(UPPERCASE, POLYGON), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {COMMAND("geosearchstore", geosearchstore_run, -8, CMD_WRITE | CMD_DENYOOM, ON_GEO, "6.2.0"),
+     .complexity = SEARCH_COMPLEXITY,
      .summary = "Finds the positions within a circle, a box or a polygon and stores them.",
      .syntax =
          "destination:key source:key(#1) " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] [STOREDIST]",
      .history = WORDS(UPPERCASE, POLYGON),
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "georadius",
-     .run = georadius_run,
-     .arity = -6,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
-     GEO,
-     .since = "3.2.0",
-     .summary = "Finds the positions within a circle and stores them if requested.",
+    {COMMAND("georadius", georadius_run, -6, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_GEO, "3.2.0"),
+     .complexity = SEARCH_COMPLEXITY, .summary = "Finds the positions within a circle and stores them if requested.",
      .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
                " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER " " STORE,
-     .history = WORDS(ANY_HISTORY, UPPERCASE),
-     .keys = STORE_KEYS(6),
-     .find_keys = radius_find_keys},
-    {.name = "georadiusbymember",
-     .run = georadiusbymember_run,
-     .arity = -5,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
-     GEO,
-     .since = "3.2.0",
+     .history = WORDS(ANY_HISTORY, UPPERCASE), .keys = STORE_KEYS(6), .find_keys = radius_find_keys},
+    {COMMAND("georadiusbymember", georadiusbymember_run, -5, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_GEO,
+             "3.2.0"),
+     .complexity = SEARCH_COMPLEXITY,
      .summary = "Finds the positions within a circle around a member and stores them if requested.",
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER
                " " STORE,
-     .history = WORDS(ANY_HISTORY, UPPERCASE),
-     .keys = STORE_KEYS(5),
-     .find_keys = radius_find_keys},
-    {.name = "georadius_ro",
-     .run = georadius_ro_run,
-     .arity = -6,
-     .flags = CMD_READONLY,
-     GEO,
-     .since = "3.2.10",
+     .history = WORDS(ANY_HISTORY, UPPERCASE), .keys = STORE_KEYS(5), .find_keys = radius_find_keys},
+    {COMMAND("georadius_ro", georadius_ro_run, -6, CMD_READONLY, ON_GEO, "3.2.10"), .complexity = SEARCH_COMPLEXITY,
      .summary = "Finds the positions within a circle.",
      .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
                " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER,
-     .history = WORDS(ANY_HISTORY, UPPERCASE),
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "georadiusbymember_ro",
-     .run = georadiusbymember_ro_run,
-     .arity = -5,
-     .flags = CMD_READONLY,
-     GEO,
-     .since = "3.2.10",
-     .summary = "Finds the positions within a circle around a member.",
+     .history = WORDS(ANY_HISTORY, UPPERCASE), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {COMMAND("georadiusbymember_ro", georadiusbymember_ro_run, -5, CMD_READONLY, ON_GEO, "3.2.10"),
+     .complexity = SEARCH_COMPLEXITY, .summary = "Finds the positions within a circle around a member.",
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER,
-     .history = WORDS(ANY_HISTORY, UPPERCASE),
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+     .history = WORDS(ANY_HISTORY, UPPERCASE), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = NULL},
 };

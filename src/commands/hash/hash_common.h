@@ -9,6 +9,11 @@ static inline bool find_hash(struct call *call, struct entry **entry) {
     *entry = find_read(call, call->argv[1]);
     return type_ok(call, *entry, TYPE_HASH);
 }
+/* For a command that counts as a read, but may change the expiry of fields. */
+static inline bool find_hash_to_retime(struct call *call, struct entry **entry) {
+    *entry = find_read_with(call, call->argv[1], LOOKUP_CHANGES);
+    return type_ok(call, *entry, TYPE_HASH);
+}
 /* Finds a hash for writing. False: the key has another type; replied with the error. */
 static inline bool find_hash_write(struct call *call, struct entry **entry) {
     *entry = find_write(call, call->argv[1]);

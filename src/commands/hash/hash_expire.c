@@ -7,9 +7,9 @@
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/hash/hash_common.h"
-#include "commands/spec.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 
 /* --- FIELDS numfields field … --- */
 
@@ -46,8 +46,7 @@ static void reply_syntax(struct call *call) {
 /* The same for commands in which FIELDS must follow the key. */
 static bool fields_only(struct call *call, void (*mismatch)(struct call *call), struct fields *fields) {
     if (slice_is(call->argv[2], "fields")) return fields_read(call, 2, 1, mismatch, fields);
-    reply_syntax_error(call->reply);
-    return false;
+    return reply_syntax_error(call->reply);
 }
 
 /* --- Propagation --- */
@@ -237,7 +236,7 @@ static void hgetex_run(struct call *call) {
         reply_syntax_error(call->reply);
         return;
     }
-    if (!fields_read(call, at_fields, 1, reply_numfields, &fields) || !find_hash(call, &entry) ||
+    if (!fields_read(call, at_fields, 1, reply_numfields, &fields) || !find_hash_to_retime(call, &entry) ||
         !expire_option_time_or_zero(call, &option, &at))
         return;
     bool past = at >= 0 && expire_time_is_past(call, at);
@@ -300,8 +299,7 @@ static bool hsetex_read(struct call *call, struct hsetex *how) {
             either(word, "fnx", &how->fnx, how->fxx) || either(word, "fxx", &how->fxx, how->fnx) ||
             (expire_option_read(call, &i, &how->option, EXPIRE_TIMES | EXPIRE_KEEPTTL) && i < at_fields))
             continue;
-        reply_syntax_error(call->reply);
-        return false;
+        return reply_syntax_error(call->reply);
     }
     return fields_read(call, at_fields, 2, reply_numfields, &how->fields);
 }
@@ -408,138 +406,44 @@ static void hsetex_run(struct call *call) {
 #define READ_KEY    FIRST_KEY(KEY_RO | KEY_ACCESS)
 
 const struct command_spec hash_expire_commands[] = {
-    {.name = "hexpire",
-     .run = hexpire_run,
-     .arity = -6,
-     .flags = FAST_WRITE,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_TIMED,
+    {COMMAND("hexpire", hexpire_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
      .summary = "Sets the time to live of hash fields in seconds.",
      .syntax = "key:key seconds:integer [condition(NX|XX|GT|LT)] FIELDS fields{numfields:integer field:string...}",
      .keys = UPDATED_KEY},
-    {.name = "hpexpire",
-     .run = hpexpire_run,
-     .arity = -6,
-     .flags = FAST_WRITE,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_TIMED,
+    {COMMAND("hpexpire", hpexpire_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
      .summary = "Sets the time to live of hash fields in milliseconds.",
-     .syntax = "key:key milliseconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX,
-     .keys = UPDATED_KEY},
-    {.name = "hexpireat",
-     .run = hexpireat_run,
-     .arity = -6,
-     .flags = FAST_WRITE,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_TIMED,
+     .syntax = "key:key milliseconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX, .keys = UPDATED_KEY},
+    {COMMAND("hexpireat", hexpireat_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
      .summary = "Sets the expiration times of hash fields as Unix times in seconds.",
-     .syntax = "key:key unix-time-seconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX,
-     .keys = UPDATED_KEY},
-    {.name = "hpexpireat",
-     .run = hpexpireat_run,
-     .arity = -6,
-     .flags = FAST_WRITE,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_TIMED,
+     .syntax = "key:key unix-time-seconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX, .keys = UPDATED_KEY},
+    {COMMAND("hpexpireat", hpexpireat_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
      .summary = "Sets the expiration times of hash fields as Unix times in milliseconds.",
-     .syntax = "key:key unix-time-milliseconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX,
-     .keys = UPDATED_KEY},
-    {.name = "hpersist",
-     .run = hpersist_run,
-     .arity = -5,
-     .flags = FAST_WRITE,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_TIMED,
-     .summary = "Removes the expiration times of hash fields.",
-     .syntax = "key:key" FIELDS_SYNTAX,
-     .keys = UPDATED_KEY},
-    {.name = "httl",
-     .run = httl_run,
-     .arity = -5,
-     .flags = FAST_READ,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_FIELD,
-     .summary = "Returns the remaining time to live of hash fields in seconds.",
-     .syntax = "key:key" FIELDS_SYNTAX,
+     .syntax = "key:key unix-time-milliseconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX, .keys = UPDATED_KEY},
+    {COMMAND("hpersist", hpersist_run, -5, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
+     .summary = "Removes the expiration times of hash fields.", .syntax = "key:key" FIELDS_SYNTAX, .keys = UPDATED_KEY},
+    {COMMAND("httl", httl_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
+     .summary = "Returns the remaining time to live of hash fields in seconds.", .syntax = "key:key" FIELDS_SYNTAX,
      .keys = READ_KEY},
-    {.name = "hpttl",
-     .run = hpttl_run,
-     .arity = -5,
-     .flags = FAST_READ,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_FIELD,
-     .summary = "Returns the remaining time to live of hash fields in milliseconds.",
-     .syntax = "key:key" FIELDS_SYNTAX,
+    {COMMAND("hpttl", hpttl_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
+     .summary = "Returns the remaining time to live of hash fields in milliseconds.", .syntax = "key:key" FIELDS_SYNTAX,
      .keys = READ_KEY},
-    {.name = "hexpiretime",
-     .run = hexpiretime_run,
-     .arity = -5,
-     .flags = FAST_READ,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_FIELD,
+    {COMMAND("hexpiretime", hexpiretime_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
      .summary = "Returns the expiration times of hash fields as Unix times in seconds.",
-     .syntax = "key:key" FIELDS_SYNTAX,
-     .keys = READ_KEY},
-    {.name = "hpexpiretime",
-     .run = hpexpiretime_run,
-     .arity = -5,
-     .flags = FAST_READ,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_FIELD,
+     .syntax = "key:key" FIELDS_SYNTAX, .keys = READ_KEY},
+    {COMMAND("hpexpiretime", hpexpiretime_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
      .summary = "Returns the expiration times of hash fields as Unix times in milliseconds.",
-     .syntax = "key:key" FIELDS_SYNTAX,
-     .keys = READ_KEY},
-    {.name = "hgetex",
-     .run = hgetex_run,
-     .arity = -5,
-     .flags = FAST_WRITE,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_TIMED,
+     .syntax = "key:key" FIELDS_SYNTAX, .keys = READ_KEY},
+    {COMMAND("hgetex", hgetex_run, -5, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
      .summary = "Returns the values of fields and optionally sets or removes their expiration times.",
      .syntax = "key:key [expiration(" TIMES_SYNTAX "|PERSIST)]" FIELDS_SYNTAX,
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "hsetex",
-     .run = hsetex_run,
-     .arity = -6,
-     .flags = FAST_WRITE | CMD_DENYOOM,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.0.0",
-     .complexity = EACH_TIMED,
+    {COMMAND("hsetex", hsetex_run, -6, FAST_WRITE | CMD_DENYOOM, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
      .summary = "Sets fields of a hash and their expiration time, optionally under a condition.",
      .syntax = "key:key [key-condition(NX|XX)] [fields-condition(FNX|FXX)] [expiration(" TIMES_SYNTAX
                "|KEEPTTL)] FIELDS fields{numfields:integer(#0) data{field:string value:string}...}",
      .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
-    {.name = "hgetdel",
-     .run = hgetdel_run,
-     .arity = -5,
-     .flags = FAST_WRITE,
-     .categories = CAT_HASH,
-     .group = GROUP_HASH,
-     .since = "9.1.0",
-     .complexity = EACH_FIELD,
+    {COMMAND("hgetdel", hgetdel_run, -5, FAST_WRITE, ON_HASHES, "9.1.0"), .complexity = EACH_FIELD,
      .summary = "Returns the values of fields and deletes them, and the key with the last of them.",
-     .syntax = "key:key" FIELDS_SYNTAX,
-     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE)},
+     .syntax = "key:key" FIELDS_SYNTAX, .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE)},
     {.name = NULL},
 };

@@ -6,8 +6,8 @@
 #include "commands/list/list.h"
 #include "commands/lookup.h"
 #include "commands/signed_count.h"
-#include "commands/spec.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include "store/list_type.h"
 
 /* --- Lookup --- */
@@ -187,8 +187,7 @@ bool list_end_read(struct call *call, struct slice word, enum list_type_end *end
     } else if (slice_is(word, "right")) {
         *end = LIST_TYPE_TAIL;
     } else {
-        reply_syntax_error(call->reply);
-        return false;
+        return reply_syntax_error(call->reply);
     }
     return true;
 }
@@ -310,30 +309,21 @@ static bool position_options_read(struct call *call, struct position_options *op
     *options = (struct position_options){1, -1, 0};
     for (int i = 3; i < call->argc; i += 2) {
         struct slice word = call->argv[i];
-        if (i + 1 == call->argc) {
-            reply_syntax_error(call->reply);
-            return false;
-        }
+        if (i + 1 == call->argc) return reply_syntax_error(call->reply);
         if (slice_is(word, "rank")) {
             if (!signed_count_read(call, i + 1, &options->rank)) return false;
-            if (options->rank == 0) {
-                reply_error(call->reply, "ERR RANK can't be zero: use 1 to start from the first match, 2 from the "
-                                         "second ... or use negative to start from the end of the list");
-                return false;
-            }
+            if (options->rank == 0)
+                return reply_error(call->reply,
+                                   "ERR RANK can't be zero: use 1 to start from the first match, 2 from the "
+                                   "second ... or use negative to start from the end of the list");
         } else if (slice_is(word, "count")) {
-            if (!parse_int64(call->argv[i + 1], &options->count) || options->count < 0) {
-                reply_error(call->reply, "ERR COUNT can't be negative");
-                return false;
-            }
+            if (!parse_int64(call->argv[i + 1], &options->count) || options->count < 0)
+                return reply_error(call->reply, "ERR COUNT can't be negative");
         } else if (slice_is(word, "maxlen")) {
-            if (!parse_int64(call->argv[i + 1], &options->most) || options->most < 0) {
-                reply_error(call->reply, "ERR MAXLEN can't be negative");
-                return false;
-            }
+            if (!parse_int64(call->argv[i + 1], &options->most) || options->most < 0)
+                return reply_error(call->reply, "ERR MAXLEN can't be negative");
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     return true;
@@ -407,202 +397,80 @@ static void lrem_run(struct call *call) {
 }
 
 const struct command_spec list_commands[] = {
-    {.name = "lpush",
-     .run = lpush_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
-     .complexity = "O(1) for each element.",
-     .summary = "Inserts elements at the head of a list, one after the other.",
-     .syntax = "key:key element:string...",
-     .history = WORDS("2.4.0", "Takes several `element` arguments."),
+    {COMMAND("lpush", lpush_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "1.0.0"),
+     .complexity = "O(1) for each element.", .summary = "Inserts elements at the head of a list, one after the other.",
+     .syntax = "key:key element:string...", .history = WORDS("2.4.0", "Takes several `element` arguments."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "rpush",
-     .run = rpush_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
-     .complexity = "O(1) for each element.",
-     .summary = "Appends elements to a list.",
-     .syntax = "key:key element:string...",
-     .history = WORDS("2.4.0", "Takes several `element` arguments."),
+    {COMMAND("rpush", rpush_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "1.0.0"),
+     .complexity = "O(1) for each element.", .summary = "Appends elements to a list.",
+     .syntax = "key:key element:string...", .history = WORDS("2.4.0", "Takes several `element` arguments."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "lpushx",
-     .run = lpushx_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "2.2.0",
-     .complexity = "O(1) for each element.",
-     .summary = "Inserts elements at the head of a list, if the key exists.",
-     .syntax = "key:key element:string...",
-     .history = WORDS("4.0.0", "Takes several `element` arguments."),
+    {COMMAND("lpushx", lpushx_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "2.2.0"),
+     .complexity = "O(1) for each element.", .summary = "Inserts elements at the head of a list, if the key exists.",
+     .syntax = "key:key element:string...", .history = WORDS("4.0.0", "Takes several `element` arguments."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "rpushx",
-     .run = rpushx_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "2.2.0",
-     .complexity = "O(1) for each element.",
-     .summary = "Appends elements to a list, if the key exists.",
-     .syntax = "key:key element:string...",
-     .history = WORDS("4.0.0", "Takes several `element` arguments."),
+    {COMMAND("rpushx", rpushx_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "2.2.0"),
+     .complexity = "O(1) for each element.", .summary = "Appends elements to a list, if the key exists.",
+     .syntax = "key:key element:string...", .history = WORDS("4.0.0", "Takes several `element` arguments."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "linsert",
-     .run = linsert_run,
-     .arity = 5,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "2.2.0",
+    {COMMAND("linsert", linsert_run, 5, CMD_WRITE | CMD_DENYOOM, ON_LISTS, "2.2.0"),
      .complexity = "O(N) where N is the number of elements before the requested one.",
      .summary = "Inserts an element before or after another.",
      .syntax = "key:key where(BEFORE|AFTER) pivot:string element:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "lset",
-     .run = lset_run,
-     .arity = 4,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
+    {COMMAND("lset", lset_run, 4, CMD_WRITE | CMD_DENYOOM, ON_LISTS, "1.0.0"),
      .complexity = "O(N) where N is how far the index is from the nearer end of the list.",
-     .summary = "Replaces the element at an index.",
-     .syntax = "key:key index:integer element:string",
+     .summary = "Replaces the element at an index.", .syntax = "key:key index:integer element:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_UPDATE)}},
-    {.name = "lpop",
-     .run = lpop_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_FAST,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
+    {COMMAND("lpop", lpop_run, -2, CMD_WRITE | CMD_FAST, ON_LISTS, "1.0.0"),
      .complexity = "O(N) where N is the number of elements returned.",
      .summary = "Removes the first elements of a list and returns them. Deletes the key with the last "
                 "of them.",
-     .syntax = "key:key [count:integer@6.2.0]",
-     .history = WORDS("6.2.0", "The argument `count`."),
+     .syntax = "key:key [count:integer@6.2.0]", .history = WORDS("6.2.0", "The argument `count`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "rpop",
-     .run = rpop_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_FAST,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
+    {COMMAND("rpop", rpop_run, -2, CMD_WRITE | CMD_FAST, ON_LISTS, "1.0.0"),
      .complexity = "O(N) where N is the number of elements returned.",
      .summary = "Removes the last elements of a list and returns them. Deletes the key with the last of "
                 "them.",
-     .syntax = "key:key [count:integer@6.2.0]",
-     .history = WORDS("6.2.0", "The argument `count`."),
+     .syntax = "key:key [count:integer@6.2.0]", .history = WORDS("6.2.0", "The argument `count`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "lmpop",
-     .run = lmpop_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_MOVABLE_KEYS,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "7.0.0",
+    {COMMAND("lmpop", lmpop_run, -4, CMD_WRITE | CMD_MOVABLE_KEYS, ON_LISTS, "7.0.0"),
      .complexity = "O(N+M) where N is the number of keys given and M is the number of elements returned.",
      .summary = "Removes elements from an end of the first list that is not empty, and returns them.",
      .syntax = "numkeys:integer key:key... where(LEFT|RIGHT) [COUNT count:integer]",
      .keys = {KEY_COUNTED(1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "lmove",
-     .run = lmove_run,
-     .arity = 5,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "6.2.0",
-     .complexity = "O(1)",
+    {COMMAND("lmove", lmove_run, 5, CMD_WRITE | CMD_DENYOOM, ON_LISTS, "6.2.0"), .complexity = "O(1)",
      .summary = "Moves an element from an end of a list to an end of another, and returns it.",
      .syntax = "source:key destination:key(#1) wherefrom(LEFT|RIGHT) whereto(LEFT|RIGHT)",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "rpoplpush",
-     .run = rpoplpush_run,
-     .arity = 3,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.2.0",
-     .complexity = "O(1)",
+    {COMMAND("rpoplpush", rpoplpush_run, 3, CMD_WRITE | CMD_DENYOOM, ON_LISTS, "1.2.0"), .complexity = "O(1)",
      .summary = "Moves the last element of a list to the head of another, and returns it.",
      .syntax = "source:key destination:key(#1)",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "llen",
-     .run = llen_run,
-     .arity = 2,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the number of elements in a list.",
-     .syntax = "key:key",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
-    {.name = "lindex",
-     .run = lindex_run,
-     .arity = 3,
-     .flags = CMD_READONLY,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
+    {COMMAND("llen", llen_run, 2, CMD_READONLY | CMD_FAST, ON_LISTS, "1.0.0"), .complexity = "O(1)",
+     .summary = "Returns the number of elements in a list.", .syntax = "key:key", .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
+    {COMMAND("lindex", lindex_run, 3, CMD_READONLY, ON_LISTS, "1.0.0"),
      .complexity = "O(N) where N is how far the index is from the nearer end of the list.",
-     .summary = "Returns the element at an index.",
-     .syntax = "key:key index:integer",
+     .summary = "Returns the element at an index.", .syntax = "key:key index:integer",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "lrange",
-     .run = lrange_run,
-     .arity = 4,
-     .flags = CMD_READONLY,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
+    {COMMAND("lrange", lrange_run, 4, CMD_READONLY, ON_LISTS, "1.0.0"),
      .complexity = "O(S+N) where S is how far the range is from the nearer end of the list and N is the number of "
                    "elements returned.",
-     .summary = "Returns the elements of a range.",
-     .syntax = "key:key start:integer stop:integer",
+     .summary = "Returns the elements of a range.", .syntax = "key:key start:integer stop:integer",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "lpos",
-     .run = lpos_run,
-     .arity = -3,
-     .flags = CMD_READONLY,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "6.0.6",
+    {COMMAND("lpos", lpos_run, -3, CMD_READONLY, ON_LISTS, "6.0.6"),
      .complexity = "O(N) where N is the number of elements examined.",
      .summary = "Returns the indexes of matching elements in a list.",
      .syntax = "key:key element:string [RANK rank:integer] [COUNT num-matches:integer] [MAXLEN "
                "len:integer]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "ltrim",
-     .run = ltrim_run,
-     .arity = 4,
-     .flags = CMD_WRITE,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
+    {COMMAND("ltrim", ltrim_run, 4, CMD_WRITE, ON_LISTS, "1.0.0"),
      .complexity = "O(N) where N is the number of elements removed.",
-     .summary = "Removes the elements outside of a range.",
-     .syntax = "key:key start:integer stop:integer",
+     .summary = "Removes the elements outside of a range.", .syntax = "key:key start:integer stop:integer",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
-    {.name = "lrem",
-     .run = lrem_run,
-     .arity = 4,
-     .flags = CMD_WRITE,
-     .categories = CAT_LIST,
-     .group = GROUP_LIST,
-     .since = "1.0.0",
+    {COMMAND("lrem", lrem_run, 4, CMD_WRITE, ON_LISTS, "1.0.0"),
      .complexity = "O(N) where N is the number of elements in the list.",
-     .summary = "Removes elements that equal a value.",
-     .syntax = "key:key count:integer element:string",
+     .summary = "Removes elements that equal a value.", .syntax = "key:key count:integer element:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
     {.name = NULL},
 };

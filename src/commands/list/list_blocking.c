@@ -3,8 +3,8 @@
 #include "commands/commands.h"
 #include "commands/list/list.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "server/clients/blocking.h"
+#include "server/command/spec.h"
 
 /* --- The commands validate the timeout first, also in a transaction --- */
 
@@ -64,51 +64,28 @@ static void blmpop_run(struct call *call) {
     multi_pop_wait(call, &list_multi_pop);
 }
 
-#define BLOCKING_LIST .categories = CAT_LIST, .group = GROUP_LIST
-#define FRACTIONS     .history = WORDS("6.0.0", "`timeout` may have fractions of a second.")
+#define FRACTIONS .history = WORDS("6.0.0", "`timeout` may have fractions of a second.")
 #define BLOCKING_POP                                                                                                   \
-    .arity = -3, .flags = CMD_WRITE | CMD_BLOCKING, BLOCKING_LIST, .since = "2.0.0",                                   \
     .complexity = "O(N), where N is the number of keys", .syntax = "key:key... timeout:double", FRACTIONS,             \
     .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}
 const struct command_spec list_blocking_commands[] = {
-    {.name = "blpop",
-     .run = blpop_run,
-     BLOCKING_POP,
+    {COMMAND("blpop", blpop_run, -3, CMD_WRITE | CMD_BLOCKING, ON_LISTS, "2.0.0"), BLOCKING_POP,
      .summary =
          "Removes the first element of the first list that is not empty, and returns it. Blocks until there is one."},
-    {.name = "brpop",
-     .run = brpop_run,
-     BLOCKING_POP,
+    {COMMAND("brpop", brpop_run, -3, CMD_WRITE | CMD_BLOCKING, ON_LISTS, "2.0.0"), BLOCKING_POP,
      .summary =
          "Removes the last element of the first list that is not empty, and returns it. Blocks until there is one."},
-    {.name = "blmove",
-     .run = blmove_run,
-     .arity = 6,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING,
-     BLOCKING_LIST,
-     .since = "6.2.0",
-     .complexity = "O(1)",
+    {COMMAND("blmove", blmove_run, 6, CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING, ON_LISTS, "6.2.0"), .complexity = "O(1)",
      .summary =
          "Moves an element from an end of a list to an end of another, and returns it. Blocks until there is one.",
      .syntax = "source:key destination:key(#1) wherefrom(LEFT|RIGHT) whereto(LEFT|RIGHT) timeout:double",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "brpoplpush",
-     .run = brpoplpush_run,
-     .arity = 4,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING,
-     BLOCKING_LIST,
-     .since = "2.2.0",
+    {COMMAND("brpoplpush", brpoplpush_run, 4, CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING, ON_LISTS, "2.2.0"),
      .complexity = "O(1)",
      .summary = "Moves the last element of a list to the head of another, and returns it. Blocks until there is one.",
-     .syntax = "source:key destination:key(#1) timeout:double",
-     FRACTIONS,
+     .syntax = "source:key destination:key(#1) timeout:double", FRACTIONS,
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "blmpop",
-     .run = blmpop_run,
-     .arity = -5,
-     .flags = CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS,
-     BLOCKING_LIST,
-     .since = "7.0.0",
+    {COMMAND("blmpop", blmpop_run, -5, CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS, ON_LISTS, "7.0.0"),
      .complexity = "O(N+M), where N is the number of keys and M that of the elements returned",
      .summary = "Removes elements from an end of the first list that is not empty, and returns them. Blocks until "
                 "there are some.",

@@ -8,23 +8,23 @@
 #include "commands/commands.h"
 #include "commands/element_reply.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include "store/member_table.h"
 #include "store/set.h"
 #include <stdlib.h>
 
-enum operation { INTERSECTION, UNION, DIFFERENCE };
+enum set_operation { INTERSECTION, UNION, DIFFERENCE };
 enum { FEW_SETS = 8, SETS_INLINE = 16 };
 
-struct source {
+struct set_source {
     struct set set;
     size_t position; /* in an intset: the position of the last lookup */
     struct member_index held;
 };
 /* The sets of a call. Missing keys are empty sets, which are omitted but counted. */
 struct sources {
-    struct source *sets, inline_sets[SETS_INLINE];
+    struct set_source *sets, inline_sets[SETS_INLINE];
     size_t count, missing;
     bool first_missing;
 };
@@ -47,7 +47,7 @@ static bool sources_find(struct call *call, int first, int count, struct sources
             return false;
         }
         if (entry) {
-            s->sets[s->count++] = (struct source){.set = set_of(entry)};
+            s->sets[s->count++] = (struct set_source){.set = set_of(entry)};
         } else {
             s->missing++;
             s->first_missing |= i == 0;
@@ -56,7 +56,7 @@ static bool sources_find(struct call *call, int first, int count, struct sources
     return true;
 }
 static int compare_len(const void *a, const void *b) {
-    size_t x = set_len(&((const struct source *)a)->set), y = set_len(&((const struct source *)b)->set);
+    size_t x = set_len(&((const struct set_source *)a)->set), y = set_len(&((const struct set_source *)b)->set);
     return (x > y) - (x < y);
 }
 static int compare_len_down(const void *a, const void *b) {
@@ -70,7 +70,7 @@ static void index_set(const void *context, struct member_table *table) {
     while (set_next(&it, &member)) member_table_append(table, &member, 0);
     set_iterate_end(&it);
 }
-static bool source_has(struct source *source, const struct listpack_value *member) {
+static bool source_has(struct set_source *source, const struct listpack_value *member) {
     const struct set *set = &source->set;
     if (set->encoding == ENCODING_INTSET && !member->data)
         return intset_seek(set->value, member->number, &source->position);
@@ -149,14 +149,14 @@ static bool add_new_seen(void *context, const struct listpack_value *member) {
 
 /* Results start as an intset, which adapts to what is added. An intersection takes its members from the smallest set:
  * if that holds strings, the result starts as a listpack and becomes an intset at the end if it holds only integers. */
-static enum value_encoding first_encoding(const struct sources *s, enum operation operation) {
+static enum value_encoding first_encoding(const struct sources *s, enum set_operation operation) {
     if (operation != INTERSECTION || !s->count) return ENCODING_INTSET;
-    const struct source *smallest = s->sets;
+    const struct set_source *smallest = s->sets;
     for (size_t i = 1; i < s->count; i++)
         if (compare_len(&s->sets[i], smallest) < 0) smallest = &s->sets[i];
     return smallest->set.encoding == ENCODING_INTSET ? ENCODING_INTSET : ENCODING_LISTPACK;
 }
-static struct set build(struct sources *s, enum operation operation) {
+static struct set build(struct sources *s, enum set_operation operation) {
     struct set result = set_new_as(first_encoding(s, operation));
     if (operation == INTERSECTION) {
         each_in_all(s, add_new_seen, &result);
@@ -171,7 +171,7 @@ static struct set build(struct sources *s, enum operation operation) {
     return result;
 }
 
-static void store(struct call *call, enum operation operation, const char *event) {
+static void store(struct call *call, enum set_operation operation, const char *event) {
     struct slice key = call->argv[1];
     struct sources s;
     if (!sources_find(call, 2, call->argc - 2, &s)) return;
@@ -279,82 +279,33 @@ static void sintercard_run(struct call *call) {
 }
 
 const struct command_spec set_algebra_commands[] = {
-    {.name = "sinter",
-     .run = sinter_run,
-     .arity = -2,
-     .flags = CMD_READONLY,
-     .categories = CAT_SET,
-     .group = GROUP_SET,
-     .since = "1.0.0",
+    {COMMAND("sinter", sinter_run, -2, CMD_READONLY, ON_SETS, "1.0.0"),
      .complexity = "O(N*M) at worst, where N is the number of members in the smallest set and M is the number of sets.",
-     .summary = "Returns the intersection of sets.",
-     .syntax = "key:key...",
-     .tips = WORDS("nondeterministic_output_order"),
-     .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "sinterstore",
-     .run = sinterstore_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_SET,
-     .group = GROUP_SET,
-     .since = "1.0.0",
+     .summary = "Returns the intersection of sets.", .syntax = "key:key...",
+     .tips = WORDS("nondeterministic_output_order"), .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("sinterstore", sinterstore_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"),
      .complexity = "O(N*M) at worst, where N is the number of members in the smallest set and M is the number of sets.",
      .summary = "Stores the intersection of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "sintercard",
-     .run = sintercard_run,
-     .arity = -3,
-     .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
-     .categories = CAT_SET,
-     .group = GROUP_SET,
-     .since = "7.0.0",
+    {COMMAND("sintercard", sintercard_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SETS, "7.0.0"),
      .complexity = "O(N*M) at worst, where N is the number of members in the smallest set and M is the number of sets.",
      .summary = "Counts the members of the intersection of sets, up to a limit.",
-     .syntax = "numkeys:integer key:key... [LIMIT limit:integer]",
-     .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {.name = "sunion",
-     .run = sunion_run,
-     .arity = -2,
-     .flags = CMD_READONLY,
-     .categories = CAT_SET,
-     .group = GROUP_SET,
-     .since = "1.0.0",
-     .complexity = "O(N) where N is the total number of members in all sets.",
-     .summary = "Returns the union of sets.",
-     .syntax = "key:key...",
-     .tips = WORDS("nondeterministic_output_order"),
+     .syntax = "numkeys:integer key:key... [LIMIT limit:integer]", .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("sunion", sunion_run, -2, CMD_READONLY, ON_SETS, "1.0.0"),
+     .complexity = "O(N) where N is the total number of members in all sets.", .summary = "Returns the union of sets.",
+     .syntax = "key:key...", .tips = WORDS("nondeterministic_output_order"),
      .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "sunionstore",
-     .run = sunionstore_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_SET,
-     .group = GROUP_SET,
-     .since = "1.0.0",
+    {COMMAND("sunionstore", sunionstore_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"),
      .complexity = "O(N) where N is the total number of members in all sets.",
      .summary = "Stores the union of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "sdiff",
-     .run = sdiff_run,
-     .arity = -2,
-     .flags = CMD_READONLY,
-     .categories = CAT_SET,
-     .group = GROUP_SET,
-     .since = "1.0.0",
+    {COMMAND("sdiff", sdiff_run, -2, CMD_READONLY, ON_SETS, "1.0.0"),
      .complexity = "O(N*M) at worst, where N is the number of members in the first set and M is the number of sets.",
-     .summary = "Returns the difference of sets.",
-     .syntax = "key:key...",
-     .tips = WORDS("nondeterministic_output_order"),
-     .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "sdiffstore",
-     .run = sdiffstore_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_SET,
-     .group = GROUP_SET,
-     .since = "1.0.0",
+     .summary = "Returns the difference of sets.", .syntax = "key:key...",
+     .tips = WORDS("nondeterministic_output_order"), .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("sdiffstore", sdiffstore_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"),
      .complexity = "O(N*M) at worst, where N is the number of members in the first set and M is the number of sets.",
      .summary = "Stores the difference of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",

@@ -1,8 +1,8 @@
 /* stream.c: the non-blocking commands on the entries of a stream: XLEN, XRANGE, XREVRANGE, XDEL, XSETID. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/stream/stream_common.h"
 #include "server/clients/blocking.h"
+#include "server/command/spec.h"
 
 static void xlen_run(struct call *call) {
     struct stream *stream;
@@ -117,58 +117,22 @@ static void xsetid_run(struct call *call) {
     notify(call->db, NOTIFY_STREAM, "xsetid", call->argv[1]);
 }
 
-#define STREAM           .categories = CAT_STREAM, .group = GROUP_STREAM
 #define RANGE_COMPLEXITY "O(N) where N is how many entries are returned; O(1) with a constant COUNT."
 const struct command_spec stream_commands[] = {
-    {.name = "xlen",
-     .run = xlen_run,
-     .arity = 2,
-     .flags = CMD_READONLY | CMD_FAST,
-     STREAM,
-     .since = "5.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the number of entries in a stream.",
-     .syntax = "key:key",
-     .keys = FIRST_KEY(KEY_RO)},
-    {.name = "xrange",
-     .run = xrange_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     STREAM,
-     .since = "5.0.0",
-     .complexity = RANGE_COMPLEXITY,
+    {COMMAND("xlen", xlen_run, 2, CMD_READONLY | CMD_FAST, ON_STREAMS, "5.0.0"), .complexity = "O(1)",
+     .summary = "Returns the number of entries in a stream.", .syntax = "key:key", .keys = FIRST_KEY(KEY_RO)},
+    {COMMAND("xrange", xrange_run, -4, CMD_READONLY, ON_STREAMS, "5.0.0"), .complexity = RANGE_COMPLEXITY,
      .summary = "Returns the entries of a range of ids.",
      .syntax = "key:key start:string end:string [COUNT count:integer]",
-     .history = WORDS("6.2.0", "Ends of the range may be excluded."),
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "xrevrange",
-     .run = xrevrange_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     STREAM,
-     .since = "5.0.0",
-     .complexity = RANGE_COMPLEXITY,
+     .history = WORDS("6.2.0", "Ends of the range may be excluded."), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {COMMAND("xrevrange", xrevrange_run, -4, CMD_READONLY, ON_STREAMS, "5.0.0"), .complexity = RANGE_COMPLEXITY,
      .summary = "Returns the entries of a range of ids in reverse order.",
      .syntax = "key:key end:string start:string [COUNT count:integer]",
-     .history = WORDS("6.2.0", "Ends of the range may be excluded."),
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "xdel",
-     .run = xdel_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_FAST,
-     STREAM,
-     .since = "5.0.0",
-     .complexity = "O(1) an entry",
-     .summary = "Deletes entries of a stream.",
-     .syntax = "key:key id:string...",
+     .history = WORDS("6.2.0", "Ends of the range may be excluded."), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {COMMAND("xdel", xdel_run, -3, CMD_WRITE | CMD_FAST, ON_STREAMS, "5.0.0"), .complexity = "O(1) an entry",
+     .summary = "Deletes entries of a stream.", .syntax = "key:key id:string...",
      .keys = FIRST_KEY(KEY_RW | KEY_DELETE)},
-    {.name = "xsetid",
-     .run = xsetid_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     STREAM,
-     .since = "5.0.0",
-     .complexity = "O(1)",
+    {COMMAND("xsetid", xsetid_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_STREAMS, "5.0.0"), .complexity = "O(1)",
      .summary = "Sets the last id and the counters of a stream, for use by replication.",
      .syntax = "key:key last-id:string [ENTRIESADDED entries-added:integer@7.0.0] "
                "[MAXDELETEDID max-deleted-id:string@7.0.0]",

@@ -3,11 +3,11 @@
  * Both are propagated exactly as executed: with the chosen id, and with an exact threshold in place of an approximate
  * one. Such a call may contain LIMIT with "=", which is accepted only from a primary or an AOF. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/stream/stream_common.h"
 #include "lib/system/memory.h"
 #include "server/clients/blocking.h"
 #include "server/command/propagate.h"
+#include "server/command/spec.h"
 #include "store/types.h"
 
 #define STREAM_TOO_LARGE "ERR Elements are too large to be stored"
@@ -50,13 +50,6 @@ static bool limit_read(struct call *call, struct add *add, int at) {
     if (limit < 0) reply_error(call->reply, "ERR The LIMIT argument must be >= 0.");
     return limit >= 0;
 }
-/* The default LIMIT: the entries of a hundred nodes, so that one call does not block other clients for long. */
-static uint64_t limit_default(void) {
-    enum { NODES = 100, NODES_UNBOUNDED = 10000, MOST = 1000000 };
-    int64_t entries = encoding_limits.stream_node_entries;
-    if (entries <= 0) return NODES_UNBOUNDED;
-    return entries > MOST / NODES ? MOST : (uint64_t)entries * NODES;
-}
 static bool trim_check(struct call *call, struct add *add, bool is_trim) {
     const char *error = NULL;
     if (add->trim.limit && add->trim.by == STREAM_TRIM_NOTHING)
@@ -68,7 +61,7 @@ static bool trim_check(struct call *call, struct add *add, bool is_trim) {
     else if (add->limited && !add->trim.approximate)
         error = "ERR syntax error, LIMIT cannot be used without the special ~ option";
     else if (add->trim.approximate && !add->limited)
-        add->trim.limit = limit_default();
+        add->trim.limit = stream_trim_limit();
     if (error) reply_error(call->reply, error);
     return !error;
 }
@@ -90,14 +83,12 @@ static bool options_read(struct call *call, struct add *add, bool is_trim) {
         } else if (!is_trim && slice_is(word, "nomkstream")) {
             add->must_exist = true;
         } else if (is_trim) {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         } else if (stream_id_parse(word, STREAM_ID_PARTIAL, 0, &add->id, &chosen)) {
             add->form = chosen ? STREAM_ID_MS_GIVEN : STREAM_ID_GIVEN;
             break;
         } else {
-            reply_error(call->reply, STREAM_BAD_ID);
-            return false;
+            return reply_error(call->reply, STREAM_BAD_ID);
         }
         if (i < 0) return false;
     }
@@ -209,32 +200,17 @@ static void xtrim_run(struct call *call) {
     "trim{strategy(MAXLEN|MINID@6.2.0) [operator(equal=\"=\"|approximately=\"~\")] threshold:string "                  \
     "[LIMIT count:integer@6.2.0]}"
 const struct command_spec stream_add_commands[] = {
-    {.name = "xadd",
-     .run = xadd_run,
-     .arity = -5,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     .categories = CAT_STREAM,
-     .group = GROUP_STREAM,
-     .since = "5.0.0",
+    {COMMAND("xadd", xadd_run, -5, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_STREAMS, "5.0.0"),
      .complexity = "O(1); O(N) where N entries are trimmed.",
      .summary = "Appends an entry to a stream, which is created if it does not exist.",
      .syntax = "key:key [NOMKSTREAM@6.2.0] [" TRIM_SYNTAX "] id-selector(auto-id=\"*\"|id:string) "
                "data{field:string value:string}...",
      .history = WORDS("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT`.", "7.0.0", "Ids may be `<ms>-*`."),
-     .tips = WORDS("nondeterministic_output"),
-     .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
-    {.name = "xtrim",
-     .run = xtrim_run,
-     .arity = -4,
-     .flags = CMD_WRITE,
-     .categories = CAT_STREAM,
-     .group = GROUP_STREAM,
-     .since = "5.0.0",
+     .tips = WORDS("nondeterministic_output"), .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
+    {COMMAND("xtrim", xtrim_run, -4, CMD_WRITE, ON_STREAMS, "5.0.0"),
      .complexity = "O(N) where N is the number of entries removed; whole nodes of them at once.",
-     .summary = "Removes the first entries of a stream.",
-     .syntax = "key:key " TRIM_SYNTAX,
-     .history = WORDS("6.2.0", "`MINID` and `LIMIT`."),
-     .tips = WORDS("nondeterministic_output"),
+     .summary = "Removes the first entries of a stream.", .syntax = "key:key " TRIM_SYNTAX,
+     .history = WORDS("6.2.0", "`MINID` and `LIMIT`."), .tips = WORDS("nondeterministic_output"),
      .keys = FIRST_KEY(KEY_RW | KEY_DELETE)},
     {.name = NULL},
 };

@@ -1,12 +1,12 @@
 /* stream_claim.c: XCLAIM and XAUTOCLAIM: a consumer takes over pending entries of others. Both remove pending entries
  * that were deleted from the stream. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/stream/stream_common.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 
 /* The parameters of a claim. */
-struct claim {
+struct stream_claim {
     struct stream_group_name name;
     struct stream *stream;
     struct stream_group *group;
@@ -18,41 +18,41 @@ struct claim {
     const struct slice *written;                /* the current id as given by the client */
 };
 
-static void claim_init(const struct call *call, struct claim *claim) {
-    *claim = (struct claim){.name = {call->argv[1], call->argv[2]}, .delivered_ms = clock_data_ms(), .deliveries = -1};
+static void claim_init(const struct call *call, struct stream_claim *claim) {
+    *claim = (struct stream_claim){
+        .name = {call->argv[1], call->argv[2]}, .delivered_ms = clock_data_ms(), .deliveries = -1};
 }
 /* Finds the group in the entry. False: not found; replied with the error. */
-static bool claim_find(struct call *call, struct claim *claim, const struct entry *entry) {
+static bool claim_find(struct call *call, struct stream_claim *claim, const struct entry *entry) {
     if (!stream_get(call, entry, &claim->stream)) return false;
     claim->group = find_stream_group(call, claim->stream, claim->name.key, claim->name.group, NO_KEY_OR_GROUP);
     return claim->group != NULL;
 }
 /* Reads argv[4]; false: replied with an error. */
-static bool min_idle_read(struct call *call, struct claim *claim, const char *command) {
-    if (!parse_int64(call->argv[4], &claim->min_idle)) {
-        reply_error_format(call->reply, "ERR Invalid min-idle-time argument for %s", command);
-        return false;
-    }
+static bool min_idle_read(struct call *call, struct stream_claim *claim, const char *command) {
+    if (!parse_int64(call->argv[4], &claim->min_idle))
+        return reply_error_format(call->reply, "ERR Invalid min-idle-time argument for %s", command);
     if (claim->min_idle < 0) claim->min_idle = 0;
     return true;
 }
-static void claim_propagate(struct call *call, struct claim *claim, struct stream_id id,
+static void claim_propagate(struct call *call, struct stream_claim *claim, struct stream_id id,
                             const struct stream_pending *pending) {
     stream_propagate_claim(call, &claim->name, claim->group, id, claim->written, pending);
     claim->propagated = true;
     call->dirty++;
 }
 /* Removes a pending entry that no longer exists in the stream. The same command does so on replicas. */
-static void claim_forget(struct call *call, struct claim *claim, struct stream_id id,
+static void claim_forget(struct call *call, struct stream_claim *claim, struct stream_id id,
                          const struct stream_pending *pending) {
     claim_propagate(call, claim, id, pending);
     stream_acknowledge(claim->group, id);
 }
-static bool is_idle(const struct claim *claim, const struct stream_pending *pending) {
+static bool is_idle(const struct stream_claim *claim, const struct stream_pending *pending) {
     return !claim->min_idle || stream_elapsed(pending->delivered_ms) >= claim->min_idle;
 }
 /* Assigns the existing entry to the consumer. */
-static void claim_take(struct call *call, struct claim *claim, struct stream_id id, struct stream_pending *pending) {
+static void claim_take(struct call *call, struct stream_claim *claim, struct stream_id id,
+                       struct stream_pending *pending) {
     stream_pending_give(pending, id, claim->consumer);
     pending->delivered_ms = claim->delivered_ms;
     if (claim->deliveries >= 0)
@@ -63,7 +63,8 @@ static void claim_take(struct call *call, struct claim *claim, struct stream_id 
     claim->taken = true;
     claim_propagate(call, claim, id, pending);
 }
-static void reply_claimed(struct call *call, const struct claim *claim, const struct stream_id *ids, size_t count) {
+static void reply_claimed(struct call *call, const struct stream_claim *claim, const struct stream_id *ids,
+                          size_t count) {
     reply_array(call->reply, count);
     for (size_t i = 0; i < count; i++) {
         if (claim->only_ids)
@@ -78,11 +79,10 @@ static void reply_claimed(struct call *call, const struct claim *claim, const st
 /* Reads the number after an option. */
 static bool number_read(struct call *call, int index, const char *option, int64_t *value) {
     if (parse_int64(call->argv[index], value)) return true;
-    reply_error_format(call->reply, "ERR Invalid %s option argument for XCLAIM", option);
-    return false;
+    return reply_error_format(call->reply, "ERR Invalid %s option argument for XCLAIM", option);
 }
 /* Reads the options from argv[at] on; false: replied with an error. */
-static bool claim_options_read(struct call *call, int at, struct claim *claim, struct stream_id *last_id) {
+static bool claim_options_read(struct call *call, int at, struct stream_claim *claim, struct stream_id *last_id) {
     int64_t now = clock_data_ms(), value;
     for (; at < call->argc; at++) {
         struct slice word = call->argv[at];
@@ -101,8 +101,7 @@ static bool claim_options_read(struct call *call, int at, struct claim *claim, s
         } else if (more && slice_is(word, "lastid")) {
             if (!stream_id_read(call, call->argv[++at], 0, last_id)) return false;
         } else {
-            reply_error_format(call->reply, "ERR Unrecognized XCLAIM option '%.*s'", shown_len(word), word.data);
-            return false;
+            return reply_error_format(call->reply, "ERR Unrecognized XCLAIM option '%.*s'", shown_len(word), word.data);
         }
     }
     /* The clock of a primary may be ahead. */
@@ -119,7 +118,7 @@ static int claim_ids_read(const struct call *call, struct stream_id *ids) {
         count++;
     return count;
 }
-static bool claim_one(struct call *call, struct claim *claim, struct stream_id id) {
+static bool claim_one(struct call *call, struct stream_claim *claim, struct stream_id id) {
     struct stream_pending *pending = stream_pending_find(claim->group, id);
     if (!stream_contains(claim->stream, id)) {
         if (pending) claim_forget(call, claim, id, pending);
@@ -132,7 +131,7 @@ static bool claim_one(struct call *call, struct claim *claim, struct stream_id i
     return true;
 }
 /* Claims the ids and compacts the array to those claimed. */
-static void claim_all(struct call *call, struct claim *claim, struct stream_id *ids, int count,
+static void claim_all(struct call *call, struct stream_claim *claim, struct stream_id *ids, int count,
                       struct stream_id last_id) {
     bool made, advanced = stream_id_compare(last_id, claim->group->last_id) > 0;
     size_t claimed = 0;
@@ -150,10 +149,11 @@ static void claim_all(struct call *call, struct claim *claim, struct stream_id *
     call->dirty++;
 }
 static void xclaim_run(struct call *call) {
-    struct claim claim;
+    struct stream_claim claim;
     struct stream_id inline_ids[STREAM_IDS_INLINE], last_id = STREAM_ID_MIN;
     claim_init(call, &claim);
-    if (!claim_find(call, &claim, find_read(call, call->argv[1])) || !min_idle_read(call, &claim, "XCLAIM")) return;
+    if (!claim_find(call, &claim, find_read_groups(call, call->argv[1])) || !min_idle_read(call, &claim, "XCLAIM"))
+        return;
     struct stream_id *ids = stream_ids_alloc((size_t)(call->argc - FIRST_ID), inline_ids);
     int count = claim_ids_read(call, ids);
     if (claim_options_read(call, FIRST_ID + count, &claim, &last_id)) claim_all(call, &claim, ids, count, last_id);
@@ -165,18 +165,16 @@ static void xclaim_run(struct call *call) {
 enum { AUTOCLAIM_COUNT = 100, AUTOCLAIM_EXAMINED = 10 /* entries examined per entry to be claimed */ };
 
 /* Reads the options from argv[6] on; false: replied with an error. */
-static bool autoclaim_options_read(struct call *call, struct claim *claim, int64_t *count) {
+static bool autoclaim_options_read(struct call *call, struct stream_claim *claim, int64_t *count) {
     *count = AUTOCLAIM_COUNT;
     for (int i = 6; i < call->argc; i++) {
         if (i + 1 < call->argc && slice_is(call->argv[i], "count")) {
             if (parse_int64(call->argv[++i], count) && *count > 0 && *count <= INT64_MAX / STREAM_ID_BYTES) continue;
-            reply_error(call->reply, "ERR COUNT must be > 0");
-            return false;
+            return reply_error(call->reply, "ERR COUNT must be > 0");
         } else if (slice_is(call->argv[i], "justid")) {
             claim->only_ids = true;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     return true;
@@ -187,15 +185,12 @@ struct ids {
     size_t count, capacity;
 };
 static void ids_add(struct ids *ids, struct stream_id id) {
-    if (ids->count == ids->capacity) {
-        ids->capacity = ids->capacity ? ids->capacity * 2 : STREAM_IDS_INLINE;
-        ids->ids = mem_realloc(ids->ids, ids->capacity * sizeof *ids->ids);
-    }
+    mem_grow(ids->ids, ids->count, ids->capacity, STREAM_IDS_INLINE);
     ids->ids[ids->count++] = id;
 }
 /* Claims entries from an id on. Returns the next cursor; 0-0: complete. */
-static struct stream_id autoclaim_walk(struct call *call, struct claim *claim, struct stream_id from, int64_t count,
-                                       struct ids *claimed, struct ids *deleted) {
+static struct stream_id autoclaim_walk(struct call *call, struct stream_claim *claim, struct stream_id from,
+                                       int64_t count, struct ids *claimed, struct ids *deleted) {
     struct stream_pending_iterator it;
     struct stream_pending *pending;
     int64_t looks = count > INT64_MAX / AUTOCLAIM_EXAMINED ? INT64_MAX : count * AUTOCLAIM_EXAMINED;
@@ -218,13 +213,13 @@ static struct stream_id autoclaim_walk(struct call *call, struct claim *claim, s
     return next;
 }
 static void xautoclaim_run(struct call *call) {
-    struct claim claim;
+    struct stream_claim claim;
     struct ids claimed = {.count = 0}, deleted = {.count = 0};
     struct stream_id from;
     int64_t count;
     bool made;
     claim_init(call, &claim);
-    const struct entry *entry = find_read(call, call->argv[1]);
+    const struct entry *entry = find_read_groups(call, call->argv[1]);
     if (!min_idle_read(call, &claim, "XAUTOCLAIM") || !stream_start_read(call, call->argv[5], &from) ||
         !autoclaim_options_read(call, &claim, &count) || !claim_find(call, &claim, entry))
         return;
@@ -241,25 +236,17 @@ static void xautoclaim_run(struct call *call) {
     mem_free(deleted.ids);
 }
 
-#define CLAIM_COMMAND                                                                                                  \
-    .flags = CMD_WRITE | CMD_FAST, .categories = CAT_STREAM, .group = GROUP_STREAM, .arity = -6,                       \
-    .tips = WORDS("nondeterministic_output")
 const struct command_spec stream_claim_commands[] = {
-    {.name = "xclaim",
-     .run = xclaim_run,
-     CLAIM_COMMAND,
-     .since = "5.0.0",
+    {COMMAND("xclaim", xclaim_run, -6, CMD_WRITE | CMD_FAST, ON_STREAMS, "5.0.0"),
+     .tips = WORDS("nondeterministic_output"),
      .complexity = "O(log N) where N is the number of pending entries in the group.",
      .summary = "Changes the consumer of pending entries.",
      .syntax = "key:key group:string consumer:string min-idle-time:string id:string... [IDLE ms:integer] "
                "[TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] "
                "[LASTID lastid:string]",
      .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
-    {.name = "xautoclaim",
-     .run = xautoclaim_run,
-     CLAIM_COMMAND,
-     .since = "6.2.0",
-     .complexity = "O(1) if COUNT is small.",
+    {COMMAND("xautoclaim", xautoclaim_run, -6, CMD_WRITE | CMD_FAST, ON_STREAMS, "6.2.0"),
+     .tips = WORDS("nondeterministic_output"), .complexity = "O(1) if COUNT is small.",
      .summary = "Finds entries that have been pending for a minimum time, and changes their consumer.",
      .syntax = "key:key group:string consumer:string min-idle-time:string start:string [COUNT count:integer] "
                "[JUSTID]",

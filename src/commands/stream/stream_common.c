@@ -13,8 +13,7 @@ struct stream *stream_make(struct call *call, struct slice key) {
 
 static bool id_read(struct call *call, struct slice text, unsigned syntax, uint64_t missing_seq, struct stream_id *id) {
     if (stream_id_parse(text, syntax, missing_seq, id, NULL)) return true;
-    reply_error(call->reply, STREAM_BAD_ID);
-    return false;
+    return reply_error(call->reply, STREAM_BAD_ID);
 }
 bool stream_id_read(struct call *call, struct slice text, unsigned syntax, struct stream_id *id) {
     return id_read(call, text, syntax, 0, id);
@@ -27,8 +26,7 @@ static bool edge_read(struct call *call, struct slice text, uint64_t missing_seq
     if (excluded) text = (struct slice){text.data + 1, text.len - 1};
     if (!id_read(call, text, excluded ? 0 : STREAM_ID_EDGES, missing_seq, id)) return false;
     if (!excluded || past(id)) return true;
-    reply_error(call->reply, none_left);
-    return false;
+    return reply_error(call->reply, none_left);
 }
 bool stream_start_read(struct call *call, struct slice text, struct stream_id *first) {
     return edge_read(call, text, 0, first, stream_id_increment, "ERR invalid start ID for the interval");

@@ -17,6 +17,13 @@ static inline bool stream_get(struct call *call, const struct entry *entry, stru
 static inline bool find_stream(struct call *call, struct slice key, struct stream **stream) {
     return stream_get(call, find_read(call, key), stream);
 }
+/* For commands that count as a read, but change the consumer groups. */
+static inline struct entry *find_read_groups(struct call *call, struct slice key) {
+    return find_read_with(call, key, LOOKUP_CHANGES);
+}
+static inline bool find_stream_groups(struct call *call, struct slice key, struct stream **stream) {
+    return stream_get(call, find_read_groups(call, key), stream);
+}
 static inline bool find_stream_write(struct call *call, struct slice key, struct stream **stream) {
     return stream_get(call, find_write(call, key), stream);
 }

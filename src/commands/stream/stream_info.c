@@ -1,8 +1,8 @@
 /* stream_info.c: XINFO: information about a stream, its groups and their consumers. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/stream/stream_common.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
 
 enum { FULL_COUNT = 10 }; /* entries, and pending entries of each group and consumer, shown by FULL without COUNT */
 
@@ -192,61 +192,30 @@ static void consumers_run(struct call *call) {
     if (group) reply_each(&(struct showing){call->reply, stream, 0}, group->consumers, show_consumer);
 }
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "CONSUMERS <key> <group>",
-        "    Show the consumers of a group.",
-        "GROUPS <key>",
-        "    Show the consumer groups of a stream.",
-        "STREAM <key> [FULL [COUNT <count>]]",
-        "    Show a stream; FULL: with <count> of its entries, and its groups with all",
-        "    consumers and <count> of what is pending for each.",
-        NULL,
-    };
-    reply_help(call->reply, "XINFO", lines);
-}
-
-#define INFO_COMMAND                                                                                                   \
-    .flags = CMD_READONLY, .categories = CAT_STREAM, .group = GROUP_STREAM, .since = "5.0.0",                          \
-    .keys = {KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}
+#define STREAM_KEY .keys = {KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}
 static const struct command_spec xinfo_subcommands[] = {
-    {.name = "consumers",
-     .run = consumers_run,
-     INFO_COMMAND,
-     .arity = 4,
-     .complexity = "O(N), where N is the number of consumers",
-     .summary = "Returns the consumers of a consumer group.",
-     .syntax = "key:key group:string",
-     .history = WORDS("7.2.0", "`inactive`; `idle` counts attempts, too."),
+    {COMMAND("consumers", consumers_run, 4, CMD_READONLY, ON_STREAMS, "5.0.0"), STREAM_KEY,
+     .complexity = "O(N), where N is the number of consumers", .summary = "Returns the consumers of a consumer group.",
+     .syntax = "key:key group:string", .history = WORDS("7.2.0", "`inactive`; `idle` counts attempts, too."),
      .tips = WORDS("nondeterministic_output")},
-    {.name = "groups",
-     .run = groups_run,
-     INFO_COMMAND,
-     .arity = 3,
-     .complexity = "O(N), where N is the number of groups",
-     .summary = "Returns the consumer groups of a stream.",
-     .syntax = "key:key",
-     .history = WORDS("7.0.0", "`entries-read` and `lag`.")},
-    {.name = "stream",
-     .run = stream_run,
-     INFO_COMMAND,
-     .arity = -3,
-     .complexity = "O(1); O(N) with FULL, where N is how much is shown",
-     .summary = "Returns properties of a stream.",
+    {COMMAND("groups", groups_run, 3, CMD_READONLY, ON_STREAMS, "5.0.0"), STREAM_KEY,
+     .complexity = "O(N), where N is the number of groups", .summary = "Returns the consumer groups of a stream.",
+     .syntax = "key:key", .history = WORDS("7.0.0", "`entries-read` and `lag`.")},
+    {COMMAND("stream", stream_run, -3, CMD_READONLY, ON_STREAMS, "5.0.0"), STREAM_KEY,
+     .complexity = "O(1); O(N) with FULL, where N is how much is shown", .summary = "Returns properties of a stream.",
      .syntax = "key:key [full-block{FULL [COUNT count:integer]}]",
      .history = WORDS("6.0.0", "`FULL`.", "7.0.0",
                       "`max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read`, `lag`.",
                       "7.2.0", "`active-time`; `seen-time` counts attempts, too.")},
-    {HELP_ROW(help_run), .categories = CAT_STREAM, .group = GROUP_STREAM, .since = "5.0.0"},
+    {HELP_ROW(help_handler, "CONSUMERS <key> <group>", "    Show the consumers of a group.", "GROUPS <key>",
+              "    Show the consumer groups of a stream.", "STREAM <key> [FULL [COUNT <count>]]",
+              "    Show a stream; FULL: with <count> of its entries, and its groups with all",
+              "    consumers and <count> of what is pending for each."),
+     .categories = CAT_STREAM, .group = GROUP_STREAM, .since = "5.0.0"},
     {.name = NULL},
 };
 const struct command_spec stream_info_commands[] = {
-    {.name = "xinfo",
-     .arity = -2,
-     .group = GROUP_STREAM,
-     .since = "5.0.0",
-     .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands that describe streams.",
-     .subcommands = xinfo_subcommands},
+    {COMMAND("xinfo", NULL, -2, 0, .group = GROUP_STREAM, "5.0.0"), .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands that describe streams.", .subcommands = xinfo_subcommands},
     {.name = NULL},
 };

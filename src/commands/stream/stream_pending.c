@@ -1,7 +1,7 @@
 /* stream_pending.c: XPENDING: the pending entries of a group: a summary, or the entries of a range. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/stream/stream_common.h"
+#include "server/command/spec.h"
 
 /* Replies with the consumers that have pending entries, and their numbers. */
 static void reply_consumers(struct reply *reply, const struct stream_group *group) {
@@ -47,22 +47,19 @@ static void summary(struct call *call) {
     }
 }
 
-struct range {
+struct pending_range {
     int64_t min_idle, count;
     struct stream_id first, last;
     const struct slice *consumer; /* NULL: all consumers */
 };
 /* Reads argv[3] on: [IDLE min-idle-time] start end count [consumer]; further arguments are ignored. False: replied with
  * an error. */
-static bool range_read(struct call *call, struct range *range) {
+static bool range_read(struct call *call, struct pending_range *range) {
     int at = 3;
-    *range = (struct range){.min_idle = 0};
+    *range = (struct pending_range){.min_idle = 0};
     if (slice_is(call->argv[3], "idle")) {
         if (!argument_int64(call, 4, &range->min_idle)) return false;
-        if (call->argc < 8) {
-            reply_syntax_error(call->reply);
-            return false;
-        }
+        if (call->argc < 8) return reply_syntax_error(call->reply);
         at = 5;
     }
     if (!argument_int64(call, at + 2, &range->count) || !stream_start_read(call, call->argv[at], &range->first) ||
@@ -71,7 +68,7 @@ static bool range_read(struct call *call, struct range *range) {
     if (at + 3 < call->argc) range->consumer = &call->argv[at + 3];
     return true;
 }
-static size_t reply_pending(struct reply *reply, const struct radix_tree *tree, const struct range *range) {
+static size_t reply_pending(struct reply *reply, const struct radix_tree *tree, const struct pending_range *range) {
     struct stream_pending_iterator it;
     const struct stream_pending *pending;
     int64_t count = 0;
@@ -91,7 +88,7 @@ static size_t reply_pending(struct reply *reply, const struct radix_tree *tree, 
 }
 static void xpending_run(struct call *call) {
     enum { SUMMARY = 3, RANGE_LEAST = 6, RANGE_MOST = 9 };
-    struct range range;
+    struct pending_range range;
     struct stream *stream;
     if (call->argc == SUMMARY) {
         summary(call);
@@ -116,19 +113,12 @@ static void xpending_run(struct call *call) {
 }
 
 const struct command_spec stream_pending_commands[] = {
-    {.name = "xpending",
-     .run = xpending_run,
-     .arity = -3,
-     .flags = CMD_READONLY,
-     .categories = CAT_STREAM,
-     .group = GROUP_STREAM,
-     .since = "5.0.0",
+    {COMMAND("xpending", xpending_run, -3, CMD_READONLY, ON_STREAMS, "5.0.0"),
      .complexity = "O(N), where N is the number of entries examined; O(C) for the summary of C consumers.",
      .summary = "Returns the pending entries of a consumer group.",
      .syntax = "key:key group:string [filters{[IDLE min-idle-time:integer@6.2.0] start:string end:string "
                "count:integer [consumer:string]}]",
-     .history = WORDS("6.2.0", "`IDLE`; ends of the range may be excluded."),
-     .tips = WORDS("nondeterministic_output"),
+     .history = WORDS("6.2.0", "`IDLE`; ends of the range may be excluded."), .tips = WORDS("nondeterministic_output"),
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = NULL},
 };

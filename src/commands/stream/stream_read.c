@@ -5,13 +5,13 @@
  * the client may block: the command is then called again with "$" replaced by the last id at the time of the first
  * call. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/stream/stream_common.h"
 #include "lib/system/memory.h"
 #include "server/clients/blocking.h"
+#include "server/command/spec.h"
 
 /* A stream of the call. */
-struct source {
+struct stream_source {
     struct stream *stream;      /* NULL: no such key */
     struct stream_group *group; /* of XREADGROUP */
     struct stream_id after;     /* return entries after this id; STREAM_ID_MAX for XREADGROUP: ">" */
@@ -19,34 +19,32 @@ struct source {
     bool serves;                /* there are entries to return */
 };
 enum { SOURCES_AT_HAND = 8 };
-struct read {
+struct stream_read {
     bool grouped, no_ack, wait;
     struct slice group, consumer;
     int64_t count, timeout_ms;
     int first, streams; /* the keys start at argv[first]; the same number of ids follows */
-    struct source *sources, at_hand[SOURCES_AT_HAND];
+    struct stream_source *sources, at_hand[SOURCES_AT_HAND];
 };
 
 /* --- Arguments --- */
 
-static bool only_grouped(struct call *call, const struct read *read, const char *option) {
+static bool only_grouped(struct call *call, const struct stream_read *read, const char *option) {
     if (read->grouped) return true;
-    reply_error_format(call->reply, "ERR The %s option is only supported by XREADGROUP. You called XREAD instead.",
-                       option);
-    return false;
+    return reply_error_format(call->reply,
+                              "ERR The %s option is only supported by XREADGROUP. You called XREAD instead.", option);
 }
 /* Reads the arguments after STREAMS; false: replied with an error. */
-static bool streams_split(struct call *call, struct read *read, int first) {
+static bool streams_split(struct call *call, struct stream_read *read, int first) {
     int words = call->argc - first;
     read->first = first;
     read->streams = words / 2;
     if (words % 2 == 0) return true;
-    reply_error_format(call->reply,
-                       "ERR Unbalanced '%s' list of streams: for each stream key an ID or '%c' must be specified.",
-                       call->command->full_name, read->grouped ? '>' : '$');
-    return false;
+    return reply_error_format(
+        call->reply, "ERR Unbalanced '%s' list of streams: for each stream key an ID or '%c' must be specified.",
+        call->command->full_name, read->grouped ? '>' : '$');
 }
-static bool options_read(struct call *call, struct read *read) {
+static bool options_read(struct call *call, struct stream_read *read) {
     for (int i = 1; i < call->argc && !read->first; i++) {
         struct slice word = call->argv[i];
         int more = call->argc - 1 - i;
@@ -67,8 +65,7 @@ static bool options_read(struct call *call, struct read *read) {
             if (!only_grouped(call, read, "NOACK")) return false;
             read->no_ack = true;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     if (!read->first)
@@ -79,49 +76,46 @@ static bool options_read(struct call *call, struct read *read) {
 }
 
 /* Reads "$", future entries, or "+", the last entry. */
-static bool current_id_read(struct call *call, const struct read *read, struct slice word, struct source *source) {
-    if (read->grouped) {
-        reply_error_format(call->reply,
-                           "ERR The %c ID is meaningless in the context of XREADGROUP: you want to read the "
-                           "history of this consumer by specifying a proper ID, or use the > ID to get new "
-                           "messages. The %c ID would just return an empty result set.",
-                           word.data[0], word.data[0]);
-        return false;
-    }
+static bool current_id_read(struct call *call, const struct stream_read *read, struct slice word,
+                            struct stream_source *source) {
+    if (read->grouped)
+        return reply_error_format(call->reply,
+                                  "ERR The %c ID is meaningless in the context of XREADGROUP: you want to read the "
+                                  "history of this consumer by specifying a proper ID, or use the > ID to get new "
+                                  "messages. The %c ID would just return an empty result set.",
+                                  word.data[0], word.data[0]);
     source->after = source->stream ? source->stream->last_id : STREAM_ID_MIN;
     source->now = word.data[0] == '$';
     if (source->now || !source->stream || stream_id_is_zero(source->after)) return true;
     /* "+" finds nothing if the last entry was deleted, as in Valkey 8. */
     return stream_id_decrement(&source->after);
 }
-static bool source_read(struct call *call, const struct read *read, int index, struct source *source) {
+static bool source_read(struct call *call, const struct stream_read *read, int index, struct stream_source *source) {
     struct slice key = call->argv[read->first + index], word = call->argv[read->first + read->streams + index];
-    *source = (struct source){.stream = NULL};
-    if (!find_stream(call, key, &source->stream)) return false;
+    *source = (struct stream_source){.stream = NULL};
+    if (!(read->grouped ? find_stream_groups : find_stream)(call, key, &source->stream)) return false;
     if (read->grouped) {
         source->group = source->stream ? stream_group_find(source->stream, read->group) : NULL;
-        if (!source->group) {
-            reply_error_format(call->reply,
-                               "NOGROUP No such key '%.*s' or consumer group '%.*s' in XREADGROUP with GROUP option",
-                               shown_len(key), key.data, shown_len(read->group), read->group.data);
-            return false;
-        }
+        if (!source->group)
+            return reply_error_format(
+                call->reply, "NOGROUP No such key '%.*s' or consumer group '%.*s' in XREADGROUP with GROUP option",
+                shown_len(key), key.data, shown_len(read->group), read->group.data);
     }
     if (slice_is(word, "$") || slice_is(word, "+")) return current_id_read(call, read, word, source);
     if (!slice_is(word, ">")) return stream_id_read(call, word, 0, &source->after);
     source->after = STREAM_ID_MAX;
     if (read->grouped) return true;
-    reply_error(call->reply, "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> "
-                             "<consumer> option.");
-    return false;
+    return reply_error(call->reply,
+                       "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> "
+                       "<consumer> option.");
 }
 
 /* --- Reading --- */
 
-static bool asks_for_new(const struct source *source) {
+static bool asks_for_new(const struct stream_source *source) {
     return source->group && stream_id_equal(source->after, STREAM_ID_MAX);
 }
-static bool serves(const struct source *source) {
+static bool serves(const struct stream_source *source) {
     struct stream_id top;
     if (!source->stream) return false;
     if (source->group && !asks_for_new(source)) return true;
@@ -130,7 +124,7 @@ static bool serves(const struct source *source) {
 }
 
 /* Replies with new entries, which become pending for the consumer unless NOACK is given. */
-static void serve_new(struct call *call, const struct read *read, const struct source *source,
+static void serve_new(struct call *call, const struct stream_read *read, const struct stream_source *source,
                       struct stream_consumer *consumer, struct slice key) {
     struct stream_group *group = source->group;
     const struct stream_group_name name = {key, read->group};
@@ -153,7 +147,7 @@ static void serve_new(struct call *call, const struct read *read, const struct s
 }
 
 /* Replies with the consumer's pending entries, counted as another delivery; deleted entries have no fields. */
-static void serve_pending(struct call *call, const struct read *read, const struct source *source,
+static void serve_pending(struct call *call, const struct stream_read *read, const struct stream_source *source,
                           struct stream_consumer *consumer, struct slice key) {
     const struct stream_group_name name = {key, read->group};
     struct stream_pending_iterator it;
@@ -180,7 +174,7 @@ static void serve_pending(struct call *call, const struct read *read, const stru
     stream_pending_iterate_end(&it);
 }
 
-static void serve(struct call *call, const struct read *read, const struct source *source,
+static void serve(struct call *call, const struct stream_read *read, const struct stream_source *source,
                   struct stream_consumer *consumer, struct slice key) {
     if (call->reply->protocol == 2) reply_array(call->reply, 2);
     reply_bulk(call->reply, key);
@@ -205,17 +199,17 @@ static void reply_served(struct reply *reply, size_t count) {
 
 /* Looks up each key again, which counts in statistics and notifications, and returns the number of streams with
  * entries. */
-static size_t streams_that_serve(struct call *call, const struct read *read) {
+static size_t streams_that_serve(struct call *call, const struct stream_read *read) {
     size_t count = 0;
     for (int i = 0; i < read->streams; i++) {
-        struct source *source = &read->sources[i];
+        struct stream_source *source = &read->sources[i];
         find_read(call, call->argv[read->first + i]);
         source->serves = serves(source);
         count += source->serves;
     }
     return count;
 }
-static bool serve_plain(struct call *call, const struct read *read) {
+static bool serve_plain(struct call *call, const struct stream_read *read) {
     size_t count = streams_that_serve(call, read);
     if (!count) return false;
     reply_served(call->reply, count);
@@ -224,14 +218,14 @@ static bool serve_plain(struct call *call, const struct read *read) {
     return true;
 }
 
-static struct stream_consumer *consumer_of(struct call *call, const struct read *read, const struct source *source,
-                                           struct slice key) {
+static struct stream_consumer *consumer_of(struct call *call, const struct stream_read *read,
+                                           const struct stream_source *source, struct slice key) {
     bool made, claims = serves(source) && asks_for_new(source) && !read->no_ack;
     struct stream_consumer *consumer = stream_consumer_get(call, key, source->group, read->consumer, &made);
     if (made && !claims) stream_propagate_consumer(call, &(struct stream_group_name){key, read->group}, read->consumer);
     return consumer;
 }
-static bool serve_grouped(struct call *call, const struct read *read) {
+static bool serve_grouped(struct call *call, const struct stream_read *read) {
     struct reply_deferred deferred;
     bool several = read->streams > 1, any = streams_that_serve(call, read);
     size_t count = 0;
@@ -240,7 +234,7 @@ static bool serve_grouped(struct call *call, const struct read *read) {
      * only afterwards. */
     if (any && several) reply_deferred_begin(call->reply, &deferred);
     for (int i = 0; i < read->streams; i++) {
-        const struct source *source = &read->sources[i];
+        const struct stream_source *source = &read->sources[i];
         struct slice key = call->argv[read->first + i];
         struct stream_consumer *consumer = consumer_of(call, read, source, key);
         if (!serves(source)) continue;
@@ -254,7 +248,7 @@ static bool serve_grouped(struct call *call, const struct read *read) {
 }
 
 /* Blocks the client; "$" is replaced by the current last id. */
-static void wait_for_entries(struct call *call, const struct read *read) {
+static void wait_for_entries(struct call *call, const struct stream_read *read) {
     struct blocking blocking = {.first_key = read->first,
                                 .key_count = read->streams,
                                 .type = TYPE_STREAM,
@@ -279,7 +273,7 @@ static void wait_for_entries(struct call *call, const struct read *read) {
 }
 
 static void read_streams(struct call *call, bool grouped) {
-    struct read read = {.grouped = grouped};
+    struct stream_read read = {.grouped = grouped};
     if (!options_read(call, &read)) return;
     read.sources =
         read.streams <= SOURCES_AT_HAND ? read.at_hand : mem_alloc((size_t)read.streams * sizeof *read.sources);
@@ -325,29 +319,16 @@ static int xreadgroup_find_keys(const struct command *command, int argc, const s
         }                                                                                                              \
     }
 const struct command_spec stream_read_commands[] = {
-    {.name = "xread",
-     .run = xread_run,
-     .arity = -4,
-     .flags = CMD_READONLY | CMD_BLOCKING | CMD_MOVABLE_KEYS,
-     .categories = CAT_STREAM,
-     .group = GROUP_STREAM,
-     .since = "5.0.0",
+    {COMMAND("xread", xread_run, -4, CMD_READONLY | CMD_BLOCKING | CMD_MOVABLE_KEYS, ON_STREAMS, "5.0.0"),
      .summary = "Returns the entries of streams after given ids; can block until there are some.",
      .syntax = "[COUNT count:integer] [BLOCK milliseconds:integer] STREAMS streams{key:key... id:string...}",
      .keys = STREAM_KEYS(1)},
-    {.name = "xreadgroup",
-     .run = xreadgroup_run,
-     .arity = -7,
-     .flags = CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS,
-     .categories = CAT_STREAM,
-     .group = GROUP_STREAM,
-     .since = "5.0.0",
+    {COMMAND("xreadgroup", xreadgroup_run, -7, CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS, ON_STREAMS, "5.0.0"),
      .complexity = "O(M) a stream, where M is the number of entries returned.",
      .summary = "Delivers new entries of streams to a consumer of a group, or returns its pending entries; can block "
                 "until there are new ones.",
      .syntax = "GROUP group-block{group:string consumer:string} [COUNT count:integer] "
                "[BLOCK milliseconds:integer] [NOACK] STREAMS streams{key:key... id:string...}",
-     .keys = STREAM_KEYS(4),
-     .find_keys = xreadgroup_find_keys},
+     .keys = STREAM_KEYS(4), .find_keys = xreadgroup_find_keys},
     {.name = NULL},
 };

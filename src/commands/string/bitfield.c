@@ -1,13 +1,13 @@
 /* bitfield.c: BITFIELD and BITFIELD_RO: integers of any width in a string. The whole command is validated before the
  * first operation runs. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/string/bitmap.h"
 #include "lib/structures/bits.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 
 enum overflow { OVERFLOW_WRAP, OVERFLOW_SAT, OVERFLOW_FAIL };
-struct operation {
+struct bitfield_operation {
     enum { OPERATION_GET, OPERATION_SET, OPERATION_INCRBY } what;
     enum overflow overflow;
     bool is_signed;
@@ -17,7 +17,7 @@ struct operation {
 };
 
 /* "i16", "u8" */
-static bool type_read(struct call *call, struct slice text, struct operation *operation) {
+static bool type_read(struct call *call, struct slice text, struct bitfield_operation *operation) {
     int64_t width;
     bool good = text.len > 1 && (text.data[0] == 'i' || text.data[0] == 'u') &&
                 parse_int64((struct slice){text.data + 1, text.len - 1}, &width);
@@ -40,15 +40,14 @@ static bool overflow_read(struct call *call, struct slice text, enum overflow *o
     else if (slice_is(text, "fail"))
         *overflow = OVERFLOW_FAIL;
     else {
-        reply_error(call->reply, "ERR Invalid OVERFLOW type specified");
-        return false;
+        return reply_error(call->reply, "ERR Invalid OVERFLOW type specified");
     }
     return true;
 }
 
 /* Reads the operation at argv[*at] and moves *at past it. Returns 1: an operation; 0: an OVERFLOW clause; -1: replied
  * with an error. */
-static int operation_read(struct call *call, int *at, enum overflow *overflow, struct operation *operation) {
+static int operation_read(struct call *call, int *at, enum overflow *overflow, struct bitfield_operation *operation) {
     struct slice word = call->argv[*at];
     int left = call->argc - *at - 1;
     if (slice_is(word, "overflow") && left >= 1) {
@@ -61,10 +60,10 @@ static int operation_read(struct call *call, int *at, enum overflow *overflow, s
         reply_syntax_error(call->reply);
         return -1;
     }
-    *operation = (struct operation){.what = get   ? OPERATION_GET
-                                            : set ? OPERATION_SET
-                                                  : OPERATION_INCRBY,
-                                    .overflow = *overflow};
+    *operation = (struct bitfield_operation){.what = get   ? OPERATION_GET
+                                                     : set ? OPERATION_SET
+                                                           : OPERATION_INCRBY,
+                                             .overflow = *overflow};
     if (!type_read(call, call->argv[*at + 1], operation) ||
         !argument_bit_offset(call, *at + 2, operation->width, &operation->offset))
         return -1;
@@ -74,7 +73,7 @@ static int operation_read(struct call *call, int *at, enum overflow *overflow, s
 }
 
 /* Converts the sum to a value of the field. False: out of range with OVERFLOW FAIL. */
-static bool fit(const struct operation *operation, __int128 sum, uint64_t *value) {
+static bool fit(const struct bitfield_operation *operation, __int128 sum, uint64_t *value) {
     __int128 max = ((__int128)1 << (operation->width - operation->is_signed)) - 1,
              min = operation->is_signed ? -max - 1 : 0;
     if (sum > max || sum < min) {
@@ -85,17 +84,17 @@ static bool fit(const struct operation *operation, __int128 sum, uint64_t *value
     return true;
 }
 
-static int64_t number(const struct operation *operation, uint64_t bits) {
+static int64_t number(const struct bitfield_operation *operation, uint64_t bits) {
     unsigned unused = 64 - operation->width;
     return operation->is_signed ? (int64_t)(bits << unused) >> unused : (int64_t)(bits << unused >> unused);
 }
 
-static void reply_number(struct reply *reply, const struct operation *operation, uint64_t bits) {
+static void reply_number(struct reply *reply, const struct bitfield_operation *operation, uint64_t bits) {
     reply_integer(reply, number(operation, bits));
 }
 
-static void operation_run(struct call *call, const struct operation *operation, char *bytes, size_t len, bool grown,
-                          uint64_t *changes) {
+static void operation_run(struct call *call, const struct bitfield_operation *operation, char *bytes, size_t len,
+                          bool grown, uint64_t *changes) {
     uint64_t bits = bits_get(bytes, len, operation->offset, operation->width), result;
     if (operation->what == OPERATION_GET) {
         reply_number(call->reply, operation, bits);
@@ -113,7 +112,7 @@ static void operation_run(struct call *call, const struct operation *operation, 
     reply_number(call->reply, operation, operation->what == OPERATION_SET ? bits : result);
 }
 
-static void run_all(struct call *call, const struct operation *operations, int count, size_t needed) {
+static void run_all(struct call *call, const struct bitfield_operation *operations, int count, size_t needed) {
     struct slice key = call->argv[1];
     struct entry *entry = needed ? find_write(call, key) : find_read(call, key);
     if (!type_ok(call, entry, TYPE_STRING)) return;
@@ -138,12 +137,12 @@ static void run_all(struct call *call, const struct operation *operations, int c
 }
 
 static void bitfield(struct call *call, bool read_only) {
-    struct operation *operations = mem_alloc((size_t)call->argc * sizeof *operations);
+    struct bitfield_operation *operations = mem_alloc((size_t)call->argc * sizeof *operations);
     enum overflow overflow = OVERFLOW_WRAP;
     int count = 0, step = 0;
     size_t needed = 0; /* bytes required for writes */
     for (int at = 2; at < call->argc && step >= 0;) {
-        struct operation *operation = &operations[count];
+        struct bitfield_operation *operation = &operations[count];
         step = operation_read(call, &at, &overflow, operation);
         if (step <= 0) continue;
         count++;
@@ -179,31 +178,15 @@ static int bitfield_find_keys(const struct command *command, int argc, const str
 
 #define NUMBER "encoding:string offset:integer"
 const struct command_spec bitfield_commands[] = {
-    {.name = "bitfield",
-     .run = bitfield_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_BITMAP,
-     .group = GROUP_BITMAP,
-     .since = "3.2.0",
-     .complexity = "O(1) for each operation",
-     .summary = "Reads and changes integers of any width in a string.",
+    {COMMAND("bitfield", bitfield_run, -2, CMD_WRITE | CMD_DENYOOM, ON_BITMAPS, "3.2.0"),
+     .complexity = "O(1) for each operation", .summary = "Reads and changes integers of any width in a string.",
      .syntax = "key:key [operation(GET get-block{" NUMBER
                "}|write{[OVERFLOW overflow-block(WRAP|SAT|FAIL)] write-operation(SET set-block{" NUMBER
                " value:integer}|INCRBY incrby-block{" NUMBER " increment:integer})})]...",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE | KEY_VARIABLE_FLAGS),
-     .keys[0].notes = "only reads where all operations are `GET`",
-     .find_keys = bitfield_find_keys},
-    {.name = "bitfield_ro",
-     .run = bitfield_ro_run,
-     .arity = -2,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_BITMAP,
-     .group = GROUP_BITMAP,
-     .since = "6.0.0",
-     .complexity = "O(1) for each operation",
-     .summary = "Reads integers of any width in a string.",
-     .syntax = "key:key [GET get-block{" NUMBER "}]...",
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+     .keys[0].notes = "only reads where all operations are `GET`", .find_keys = bitfield_find_keys},
+    {COMMAND("bitfield_ro", bitfield_ro_run, -2, CMD_READONLY | CMD_FAST, ON_BITMAPS, "6.0.0"),
+     .complexity = "O(1) for each operation", .summary = "Reads integers of any width in a string.",
+     .syntax = "key:key [GET get-block{" NUMBER "}]...", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = NULL},
 };

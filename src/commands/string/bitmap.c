@@ -2,9 +2,9 @@
  * in lib/structures/bits.h. */
 #include "commands/string/bitmap.h"
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "lib/structures/bits.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 
 bool argument_bit_offset(struct call *call, int index, unsigned width, uint64_t *offset) {
     struct slice text = call->argv[index];
@@ -18,8 +18,7 @@ bool argument_bit_offset(struct call *call, int index, unsigned width, uint64_t 
         *offset = (uint64_t)value;
         return true;
     }
-    reply_error(call->reply, "ERR bit offset is not an integer or out of range");
-    return false;
+    return reply_error(call->reply, "ERR bit offset is not an integer or out of range");
 }
 
 char *bitmap_edit(struct call *call, struct slice key, struct entry *entry, size_t len) {
@@ -78,17 +77,11 @@ struct bit_range {
 static bool range_read(struct call *call, int index, struct bit_range *range) {
     int count = call->argc - index;
     *range = (struct bit_range){.end = -1};
-    if (count > 3) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
+    if (count > 3) return reply_syntax_error(call->reply);
     if (count > 0 && !argument_int64(call, index, &range->start)) return false;
     if (count > 2) {
         range->in_bits = slice_is(call->argv[index + 2], "bit");
-        if (!range->in_bits && !slice_is(call->argv[index + 2], "byte")) {
-            reply_syntax_error(call->reply);
-            return false;
-        }
+        if (!range->in_bits && !slice_is(call->argv[index + 2], "byte")) return reply_syntax_error(call->reply);
     }
     if (count > 1 && !argument_int64(call, index + 1, &range->end)) return false;
     range->has_start = count > 0;
@@ -245,58 +238,24 @@ static void bitop_run(struct call *call) {
     reply_integer(call->reply, (int64_t)len);
 }
 
-#define BITMAP           .categories = CAT_BITMAP, .group = GROUP_BITMAP
 #define RANGE_SYNTAX_END "[unit(BYTE|BIT)@7.0.0]"
 const struct command_spec bitmap_commands[] = {
-    {.name = "setbit",
-     .run = setbit_run,
-     .arity = 4,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     BITMAP,
-     .since = "2.2.0",
-     .complexity = "O(1)",
+    {COMMAND("setbit", setbit_run, 4, CMD_WRITE | CMD_DENYOOM, ON_BITMAPS, "2.2.0"), .complexity = "O(1)",
      .summary = "Sets a bit of a string, which grows if necessary, and returns its previous value.",
-     .syntax = "key:key offset:integer value:integer",
-     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "getbit",
-     .run = getbit_run,
-     .arity = 3,
-     .flags = CMD_READONLY | CMD_FAST,
-     BITMAP,
-     .since = "2.2.0",
-     .complexity = "O(1)",
-     .summary = "Returns a bit of a string.",
-     .syntax = "key:key offset:integer",
+     .syntax = "key:key offset:integer value:integer", .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {COMMAND("getbit", getbit_run, 3, CMD_READONLY | CMD_FAST, ON_BITMAPS, "2.2.0"), .complexity = "O(1)",
+     .summary = "Returns a bit of a string.", .syntax = "key:key offset:integer",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "bitcount",
-     .run = bitcount_run,
-     .arity = -2,
-     .flags = CMD_READONLY,
-     BITMAP,
-     .since = "2.6.0",
-     .complexity = "O(N)",
+    {COMMAND("bitcount", bitcount_run, -2, CMD_READONLY, ON_BITMAPS, "2.6.0"), .complexity = "O(N)",
      .summary = "Counts the ones in a string or a part of it.",
      .syntax = "key:key [range{start:integer [end-unit-block{end:integer " RANGE_SYNTAX_END "}]}]",
      .history = WORDS("7.0.0", "`BYTE` and `BIT`.", "8.0.0", "`end` may be left out: until the last byte."),
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "bitpos",
-     .run = bitpos_run,
-     .arity = -3,
-     .flags = CMD_READONLY,
-     BITMAP,
-     .since = "2.8.7",
-     .complexity = "O(N)",
+    {COMMAND("bitpos", bitpos_run, -3, CMD_READONLY, ON_BITMAPS, "2.8.7"), .complexity = "O(N)",
      .summary = "Finds the first one or zero in a string or a part of it.",
      .syntax = "key:key bit:integer [range{start:integer [end-unit-block{end:integer " RANGE_SYNTAX_END "}]}]",
-     .history = WORDS("7.0.0", "`BYTE` and `BIT`."),
-     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "bitop",
-     .run = bitop_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     BITMAP,
-     .since = "2.6.0",
-     .complexity = "O(N)",
+     .history = WORDS("7.0.0", "`BYTE` and `BIT`."), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {COMMAND("bitop", bitop_run, -4, CMD_WRITE | CMD_DENYOOM, ON_BITMAPS, "2.6.0"), .complexity = "O(N)",
      .summary = "Combines strings bit by bit and stores the result.",
      .syntax = "operation(AND|OR|XOR|NOT) destkey:key key:key(#1)...",
      .keys = {KEY_RANGE(2, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(3, -1, 1, KEY_RO | KEY_ACCESS)}},

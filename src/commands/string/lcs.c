@@ -6,8 +6,8 @@
  * limited to a table of 32-bit cells within proto-max-bulk-len, as in Valkey; this also limits the time. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 
 struct lcs {
     struct slice a, b;
@@ -139,13 +139,11 @@ static bool lcs_options_read(struct call *call, struct lcs_options *options) {
         } else if (slice_is(word, "minmatchlen") && i + 1 < call->argc) {
             if (!argument_int64(call, ++i, &options->min_match_len)) return false;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     if (!options->idx || !options->len) return true;
-    reply_error(call->reply, "ERR If you want both the length and indexes, please just use IDX.");
-    return false;
+    return reply_error(call->reply, "ERR If you want both the length and indexes, please just use IDX.");
 }
 
 static void lcs_run(struct call *call) {
@@ -177,13 +175,7 @@ static void lcs_run(struct call *call) {
 }
 
 const struct command_spec lcs_commands[] = {
-    {.name = "lcs",
-     .run = lcs_run,
-     .arity = -3,
-     .flags = CMD_READONLY,
-     .categories = CAT_STRING,
-     .group = GROUP_STRING,
-     .since = "7.0.0",
+    {COMMAND("lcs", lcs_run, -3, CMD_READONLY, ON_STRINGS, "7.0.0"),
      .complexity = "O(N*M) where N and M are the lengths of the two strings.",
      .summary = "Finds the longest common subsequence of two strings.",
      .syntax = "key1:key key2:key [LEN] [IDX] [MINMATCHLEN min-match-len:integer] [WITHMATCHLEN]",

@@ -2,7 +2,7 @@
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
+#include "server/command/spec.h"
 #include <limits.h>
 
 static void mget_run(struct call *call) {
@@ -42,8 +42,7 @@ static bool pairs_any(struct call *call, int first, int pairs, bool existing) {
 
 static bool pairs_complete(struct call *call) {
     if (call->argc % 2) return true;
-    reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
-    return false;
+    return reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
 }
 
 static void mset_run(struct call *call) {
@@ -99,48 +98,20 @@ static void msetex_run(struct call *call) {
 }
 
 const struct command_spec string_multi_commands[] = {
-    {.name = "mget",
-     .run = mget_run,
-     .arity = -2,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_STRING,
-     .group = GROUP_STRING,
-     .since = "1.0.0",
+    {COMMAND("mget", mget_run, -2, CMD_READONLY | CMD_FAST, ON_STRINGS, "1.0.0"),
      .complexity = "O(N) where N is the number of keys requested.",
-     .summary = "Returns the string values of several keys.",
-     .syntax = "key:key...",
-     .tips = WORDS("request_policy:multi_shard"),
-     .keys = ALL_KEYS(KEY_RO | KEY_ACCESS)},
-    {.name = "mset",
-     .run = mset_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_STRING,
-     .group = GROUP_STRING,
-     .since = "1.0.1",
+     .summary = "Returns the string values of several keys.", .syntax = "key:key...",
+     .tips = WORDS("request_policy:multi_shard"), .keys = ALL_KEYS(KEY_RO | KEY_ACCESS)},
+    {COMMAND("mset", mset_run, -3, CMD_WRITE | CMD_DENYOOM, ON_STRINGS, "1.0.1"),
      .complexity = "O(N) where N is the number of keys set.",
-     .summary = "Sets the string values of several keys in one step.",
-     .syntax = "data{key:key value:string}...",
+     .summary = "Sets the string values of several keys in one step.", .syntax = "data{key:key value:string}...",
      .tips = WORDS("request_policy:multi_shard", "response_policy:all_succeeded"),
      .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_UPDATE)}},
-    {.name = "msetnx",
-     .run = msetnx_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_STRING,
-     .group = GROUP_STRING,
-     .since = "1.0.1",
+    {COMMAND("msetnx", msetnx_run, -3, CMD_WRITE | CMD_DENYOOM, ON_STRINGS, "1.0.1"),
      .complexity = "O(N) where N is the number of keys set.",
      .summary = "Sets the string values of several keys in one step, if none of the keys exists.",
-     .syntax = "data{key:key value:string}...",
-     .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_INSERT)}},
-    {.name = "msetex",
-     .run = msetex_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
-     .categories = CAT_STRING,
-     .group = GROUP_STRING,
-     .since = "9.1.0",
+     .syntax = "data{key:key value:string}...", .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_INSERT)}},
+    {COMMAND("msetex", msetex_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_STRINGS, "9.1.0"),
      .complexity = "O(N) where N is the number of keys set.",
      .summary = "Sets the string values of several keys in one step, with one expiration time and one "
                 "condition for all.",

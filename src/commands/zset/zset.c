@@ -2,11 +2,11 @@
  * several sorted sets. */
 #include "commands/commands.h"
 #include "commands/signed_count.h"
-#include "commands/spec.h"
 #include "commands/value_scan.h"
 #include "commands/zset/zset_common.h"
 #include "commands/zset/zset_pop.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -128,7 +128,7 @@ static bool add_pairs(struct call *call, const struct add_options *options, cons
     return result != ZSET_NAN;
 }
 
-static void add(struct call *call, const struct add_options *options) {
+static void zset_add(struct call *call, const struct add_options *options) {
     double inline_scores[SCORES_INLINE], *scores = scores_read(call, options->first, inline_scores), now = 0;
     if (!scores) return;
     uint64_t added = 0, updated = 0;
@@ -146,12 +146,12 @@ static void add(struct call *call, const struct add_options *options) {
 }
 void zadd_run(struct call *call) {
     struct add_options options = {0};
-    if (add_options_read(call, &options)) add(call, &options);
+    if (add_options_read(call, &options)) zset_add(call, &options);
 }
 static void zincrby_run(
     struct call *call) { /* an increment that is an option name of ZADD is parsed as one, which leaves no pair */
     struct add_options options = {.conditions = ZSET_INCREMENT};
-    if (add_options_read(call, &options)) add(call, &options);
+    if (add_options_read(call, &options)) zset_add(call, &options);
 }
 
 static void zrem_run(struct call *call) {
@@ -309,12 +309,12 @@ bool zset_pop_one(struct call *call, struct slice key, bool highest) {
 
 /* --- Random members --- */
 
-struct random_reply {
+struct zset_random_reply {
     struct reply *reply;
     bool scores;
 };
 static void reply_random(void *context, const struct zset_item *item) {
-    const struct random_reply *r = context;
+    const struct zset_random_reply *r = context;
     reply_item(r->reply, item, r->scores);
 }
 static void random_members(struct call *call, int64_t wanted, bool scores) {
@@ -322,7 +322,7 @@ static void random_members(struct call *call, int64_t wanted, bool scores) {
     struct zset zset;
     struct zset_item item;
     if (!find_zset(call, call->argv[1], &entry, &zset)) return;
-    struct random_reply r = {call->reply, scores};
+    struct zset_random_reply r = {call->reply, scores};
     size_t len = entry ? zset_len(&zset) : 0;
     if (len == 0 || wanted == 0) {
         reply_array(call->reply, 0);
@@ -401,13 +401,7 @@ static void zscan_run(struct call *call) {
 }
 
 const struct command_spec zset_commands[] = {
-    {.name = "zadd",
-     .run = zadd_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.2.0",
+    {COMMAND("zadd", zadd_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_SORTED_SETS, "1.2.0"),
      .complexity = "O(log(N)) for each member, where N is the number of members.",
      .summary = "Adds members to a sorted set, or changes their scores.",
      .syntax = "key:key [condition(NX|XX)@3.0.2] [comparison(GT|LT)@6.2.0] [change=CH@3.0.2] "
@@ -415,148 +409,62 @@ const struct command_spec zset_commands[] = {
      .history = WORDS("2.4.0", "Takes several pairs of `score` and `member`.", "3.0.2",
                       "The options `XX`, `NX`, `CH` and `INCR`.", "6.2.0", "The options `GT` and `LT`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_UPDATE)}},
-    {.name = "zincrby",
-     .run = zincrby_run,
-     .arity = 4,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.2.0",
+    {COMMAND("zincrby", zincrby_run, 4, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_SORTED_SETS, "1.2.0"),
      .complexity = "O(log(N)) where N is the number of members.",
      .summary = "Increments the score of a member by a number; a missing member has the score 0.",
      .syntax = "key:key increment:integer member:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_UPDATE)}},
-    {.name = "zrem",
-     .run = zrem_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.2.0",
+    {COMMAND("zrem", zrem_run, -3, CMD_WRITE | CMD_FAST, ON_SORTED_SETS, "1.2.0"),
      .complexity = "O(M*log(N)) where N is the number of members and M is the number given.",
-     .summary = "Removes members, and the key with the last of them.",
-     .syntax = "key:key member:string...",
-     .history = WORDS("2.4.0", "Takes several `member` arguments."),
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
-    {.name = "zcard",
-     .run = zcard_run,
-     .arity = 2,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.2.0",
-     .complexity = "O(1)",
-     .summary = "Returns the number of members in a sorted set.",
-     .syntax = "key:key",
+     .summary = "Removes members, and the key with the last of them.", .syntax = "key:key member:string...",
+     .history = WORDS("2.4.0", "Takes several `member` arguments."), .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
+    {COMMAND("zcard", zcard_run, 2, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "1.2.0"), .complexity = "O(1)",
+     .summary = "Returns the number of members in a sorted set.", .syntax = "key:key",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
-    {.name = "zscore",
-     .run = zscore_run,
-     .arity = 3,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.2.0",
-     .complexity = "O(1)",
-     .summary = "Returns the score of a member.",
-     .syntax = "key:key member:string",
+    {COMMAND("zscore", zscore_run, 3, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "1.2.0"), .complexity = "O(1)",
+     .summary = "Returns the score of a member.", .syntax = "key:key member:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zmscore",
-     .run = zmscore_run,
-     .arity = -3,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "6.2.0",
-     .complexity = "O(M) where M is the number of members requested.",
-     .summary = "Returns the scores of members.",
-     .syntax = "key:key member:string...",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zrank",
-     .run = zrank_run,
-     .arity = -3,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.0.0",
+    {COMMAND("zmscore", zmscore_run, -3, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "6.2.0"),
+     .complexity = "O(M) where M is the number of members requested.", .summary = "Returns the scores of members.",
+     .syntax = "key:key member:string...", .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("zrank", zrank_run, -3, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "2.0.0"),
      .complexity = "O(log(N)) where N is the number of members.",
      .summary = "Returns the rank of a member, counted from the lowest score.",
-     .syntax = "key:key member:string [WITHSCORE]",
-     .history = WORDS("7.2.0", "The option `WITHSCORE`."),
+     .syntax = "key:key member:string [WITHSCORE]", .history = WORDS("7.2.0", "The option `WITHSCORE`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zrevrank",
-     .run = zrevrank_run,
-     .arity = -3,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.0.0",
+    {COMMAND("zrevrank", zrevrank_run, -3, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "2.0.0"),
      .complexity = "O(log(N)) where N is the number of members.",
      .summary = "Returns the rank of a member, counted from the highest score.",
-     .syntax = "key:key member:string [WITHSCORE]",
-     .history = WORDS("7.2.0", "The option `WITHSCORE`."),
+     .syntax = "key:key member:string [WITHSCORE]", .history = WORDS("7.2.0", "The option `WITHSCORE`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zpopmin",
-     .run = zpopmin_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "5.0.0",
+    {COMMAND("zpopmin", zpopmin_run, -2, CMD_WRITE | CMD_FAST, ON_SORTED_SETS, "5.0.0"),
      .complexity = "O(M*log(N)) where N is the number of members and M is the number removed.",
      .summary = "Removes the members with the lowest scores and returns them. Deletes the key with the "
                 "last of them.",
-     .syntax = "key:key [count:integer]",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "zpopmax",
-     .run = zpopmax_run,
-     .arity = -2,
-     .flags = CMD_WRITE | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "5.0.0",
+     .syntax = "key:key [count:integer]", .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+    {COMMAND("zpopmax", zpopmax_run, -2, CMD_WRITE | CMD_FAST, ON_SORTED_SETS, "5.0.0"),
      .complexity = "O(M*log(N)) where N is the number of members and M is the number removed.",
      .summary = "Removes the members with the highest scores and returns them. Deletes the key with the "
                 "last of them.",
-     .syntax = "key:key [count:integer]",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "zmpop",
-     .run = zmpop_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_MOVABLE_KEYS,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "7.0.0",
+     .syntax = "key:key [count:integer]", .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+    {COMMAND("zmpop", zmpop_run, -4, CMD_WRITE | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "7.0.0"),
      .complexity = "O(K)+O(M*log(N)) where K is the number of keys given, N is the number of members in the sorted set "
                    "and M is the number removed.",
      .summary = "Removes the members with the highest or lowest scores of the first sorted set that is "
                 "not empty, and returns them.",
      .syntax = "numkeys:integer key:key... where(MIN|MAX) [COUNT count:integer]",
      .keys = {KEY_COUNTED(1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "zrandmember",
-     .run = zrandmember_run,
-     .arity = -2,
-     .flags = CMD_READONLY,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "6.2.0",
+    {COMMAND("zrandmember", zrandmember_run, -2, CMD_READONLY, ON_SORTED_SETS, "6.2.0"),
      .complexity = "O(N) where N is the number of members returned.",
      .summary = "Returns random members, with their scores if requested.",
-     .syntax = "key:key [options{count:integer [WITHSCORES]}]",
-     .tips = WORDS("nondeterministic_output"),
+     .syntax = "key:key [options{count:integer [WITHSCORES]}]", .tips = WORDS("nondeterministic_output"),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zscan",
-     .run = zscan_run,
-     .arity = -3,
-     .flags = CMD_READONLY,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.8.0",
+    {COMMAND("zscan", zscan_run, -3, CMD_READONLY, ON_SORTED_SETS, "2.8.0"),
      .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 "
                    "again. N is the number of members.",
      .summary = "Iterates over the members and scores of a sorted set, a few with each call.",
      .syntax = "key:key cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [NOSCORES]",
-     .history = WORDS("8.0.0", "The option `NOSCORES`."),
-     .tips = WORDS("nondeterministic_output"),
+     .history = WORDS("8.0.0", "The option `NOSCORES`."), .tips = WORDS("nondeterministic_output"),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
     {.name = NULL},
 };

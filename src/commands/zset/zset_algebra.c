@@ -3,18 +3,18 @@
  * The sources are processed in order of size, so that floating-point sums equal those of Valkey to the last bit.
  * Results are collected in a member table and sorted at the end; a sorted set is built only to be stored. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/zset/zset_common.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include "store/set.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum operation { INTERSECTION, UNION, DIFFERENCE };
+enum zset_operation { INTERSECTION, UNION, DIFFERENCE };
 enum aggregate { SUM, MIN, MAX };
 enum { SOURCES_AT_HAND = 8 };
 
-struct source {
+struct zset_source {
     enum { SOURCE_NONE, SOURCE_SET, SOURCE_ZSET } kind;
     struct set set;
     struct zset zset;
@@ -24,23 +24,23 @@ struct source {
     struct member_index held;
 };
 struct combination {
-    enum operation operation;
+    enum zset_operation operation;
     int first; /* index of the first key in argv */
     int count;
     bool stores, scores, counts /* ZINTERCARD */;
     enum aggregate aggregate;
     uint64_t limit; /* 0: none */
-    struct source *sources, at_hand[SOURCES_AT_HAND];
+    struct zset_source *sources, at_hand[SOURCES_AT_HAND];
 };
 
 /* --- Sources --- */
 
 struct source_iterator {
-    const struct source *source;
+    const struct zset_source *source;
     struct set_iterator set;
     struct zset_iterator zset;
 };
-static void source_iterate(struct source_iterator *it, const struct source *source) {
+static void source_iterate(struct source_iterator *it, const struct zset_source *source) {
     it->source = source;
     if (source->kind == SOURCE_SET)
         set_iterate(&it->set, &source->set);
@@ -62,10 +62,10 @@ static void index_source(const void *context, struct member_table *table) {
     while (source_next(&it, &item)) member_table_append(table, &item.member, item.score);
     source_iterate_end(&it);
 }
-static bool source_packed(const struct source *source) {
+static bool source_packed(const struct zset_source *source) {
     return (source->kind == SOURCE_ZSET ? source->zset.encoding : source->set.encoding) == ENCODING_LISTPACK;
 }
-static bool source_score(struct source *source, const struct listpack_value *member, double *score) {
+static bool source_score(struct zset_source *source, const struct listpack_value *member, double *score) {
     *score = 1;
     if (source->kind == SOURCE_NONE) return false;
     if (source_packed(source) && member_index_wanted(&source->held, source->len, index_source, source)) {
@@ -78,7 +78,7 @@ static bool source_score(struct source *source, const struct listpack_value *mem
     return zset_score(&source->zset, listpack_value_text(member, text), score);
 }
 static int compare_len(const void *a, const void *b) {
-    const struct source *x = a, *y = b;
+    const struct zset_source *x = a, *y = b;
     return x->len != y->len ? (x->len > y->len) - (x->len < y->len) : x->index - y->index;
 }
 
@@ -86,9 +86,9 @@ static int compare_len(const void *a, const void *b) {
 
 static bool sources_find(struct call *call, struct combination *r) {
     for (int i = 0; i < r->count; i++) {
-        struct source *source = &r->sources[i];
+        struct zset_source *source = &r->sources[i];
         struct entry *entry = find_read(call, call->argv[r->first + i]);
-        *source = (struct source){.weight = 1, .index = i};
+        *source = (struct zset_source){.weight = 1, .index = i};
         if (!entry) continue;
         if (entry_type(entry) == TYPE_SET) {
             source->kind = SOURCE_SET;
@@ -108,8 +108,7 @@ static bool sources_find(struct call *call, struct combination *r) {
 static bool weights_read(struct call *call, struct combination *r, int index) {
     for (int i = 0; i < r->count; i++) {
         if (parse_double(call->argv[index + i], &r->sources[i].weight)) continue;
-        reply_error(call->reply, "ERR weight value is not a float");
-        return false;
+        return reply_error(call->reply, "ERR weight value is not a float");
     }
     return true;
 }
@@ -135,10 +134,8 @@ static bool options_read(struct call *call, struct combination *r) {
             r->scores = true;
         } else if (r->counts && slice_is(word, "limit") && left >= 1) {
             int64_t limit;
-            if (!parse_int64(call->argv[++i], &limit) || limit < 0) {
-                reply_error(call->reply, "ERR LIMIT can't be negative");
-                return false;
-            }
+            if (!parse_int64(call->argv[++i], &limit) || limit < 0)
+                return reply_error(call->reply, "ERR LIMIT can't be negative");
             r->limit = (uint64_t)limit;
         } else {
             goto syntax;
@@ -146,8 +143,7 @@ static bool options_read(struct call *call, struct combination *r) {
     }
     return true;
 syntax:
-    reply_syntax_error(call->reply);
-    return false;
+    return reply_syntax_error(call->reply);
 }
 
 static void combination_free(struct combination *r) {
@@ -158,15 +154,10 @@ static void combination_free(struct combination *r) {
 static bool combination_read(struct call *call, struct combination *r) {
     int64_t keys;
     if (!argument_int64(call, r->first - 1, &keys)) return false;
-    if (keys < 1) {
-        reply_error_format(call->reply, "ERR at least 1 input key is needed for '%s' command",
-                           call->command->full_name);
-        return false;
-    }
-    if (keys > call->argc - r->first) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
+    if (keys < 1)
+        return reply_error_format(call->reply, "ERR at least 1 input key is needed for '%s' command",
+                                  call->command->full_name);
+    if (keys > call->argc - r->first) return reply_syntax_error(call->reply);
     r->count = (int)keys;
     r->sources = keys <= SOURCES_AT_HAND ? r->at_hand : mem_calloc((size_t)keys, sizeof *r->sources);
     if (sources_find(call, r) && options_read(call, r)) return true;
@@ -247,7 +238,7 @@ static void build(struct combination *r, struct member_table *result) {
     member_table_sort(result);
 }
 
-static void store(struct call *call, enum operation operation, const char *event) {
+static void store(struct call *call, enum zset_operation operation, const char *event) {
     struct combination r = {.operation = operation, .first = 3, .stores = true};
     struct member_table members;
     if (!combination_read(call, &r)) return;
@@ -267,7 +258,7 @@ static void zdiffstore_run(struct call *call) {
     store(call, DIFFERENCE, "zdiffstore");
 }
 
-static void reply_result(struct call *call, enum operation operation) {
+static void reply_result(struct call *call, enum zset_operation operation) {
     struct combination r = {.operation = operation, .first = 2};
     if (!combination_read(call, &r)) return;
     struct member_table result;
@@ -296,89 +287,45 @@ static void zintercard_run(struct call *call) {
 }
 
 const struct command_spec zset_algebra_commands[] = {
-    {.name = "zinter",
-     .run = zinter_run,
-     .arity = -3,
-     .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "6.2.0",
+    {COMMAND("zinter", zinter_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
      .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the smallest source, K is the "
                    "number of sources and M is the number of members in the result.",
      .summary = "Returns the intersection of sorted sets.",
      .syntax = "numkeys:integer key:key... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)] [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zinterstore",
-     .run = zinterstore_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.0.0",
+    {COMMAND("zinterstore", zinterstore_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "2.0.0"),
      .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the smallest source, K is the "
                    "number of sources and M is the number of members in the result.",
      .summary = "Stores the intersection of sorted sets in a key and returns the number of members.",
      .syntax = "destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
-    {.name = "zintercard",
-     .run = zintercard_run,
-     .arity = -3,
-     .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "7.0.0",
+    {COMMAND("zintercard", zintercard_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "7.0.0"),
      .complexity =
          "O(N*K) at worst, where N is the number of members in the smallest source and K is the number of sources.",
      .summary = "Counts the members of the intersection of sorted sets, up to a limit.",
-     .syntax = "numkeys:integer key:key... [LIMIT limit:integer]",
-     .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zunion",
-     .run = zunion_run,
-     .arity = -3,
-     .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "6.2.0",
+     .syntax = "numkeys:integer key:key... [LIMIT limit:integer]", .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("zunion", zunion_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
      .complexity =
          "O(N)+O(M*log(M)) where N is the total number of members in all sources and M is the number in the result.",
      .summary = "Returns the union of sorted sets.",
      .syntax = "numkeys:integer key:key... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)] [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zunionstore",
-     .run = zunionstore_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.0.0",
+    {COMMAND("zunionstore", zunionstore_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "2.0.0"),
      .complexity =
          "O(N)+O(M*log(M)) where N is the total number of members in all sources and M is the number in the result.",
      .summary = "Stores the union of sorted sets in a key and returns the number of members.",
      .syntax = "destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
-    {.name = "zdiff",
-     .run = zdiff_run,
-     .arity = -3,
-     .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "6.2.0",
+    {COMMAND("zdiff", zdiff_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
      .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the first source, K is the number "
                    "of sources and M is the number of members in the result.",
-     .summary = "Returns the difference of sorted sets.",
-     .syntax = "numkeys:integer key:key... [WITHSCORES]",
+     .summary = "Returns the difference of sorted sets.", .syntax = "numkeys:integer key:key... [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zdiffstore",
-     .run = zdiffstore_run,
-     .arity = -4,
-     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "6.2.0",
+    {COMMAND("zdiffstore", zdiffstore_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
      .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the first source, K is the number "
                    "of sources and M is the number of members in the result.",
      .summary = "Stores the difference of sorted sets in a key and returns the number of members.",

@@ -1,9 +1,9 @@
 /* zset_blocking.c: the blocking sorted set commands: BZPOPMIN, BZPOPMAX, BZMPOP. server/clients/blocking.h implements
  * blocking. They are propagated as their non-blocking counterparts. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/zset/zset_pop.h"
 #include "server/clients/blocking.h"
+#include "server/command/spec.h"
 
 static void blocking_pop(struct call *call, bool highest) {
     int timeout_at = call->argc - 1;
@@ -29,39 +29,21 @@ static void bzmpop_run(struct call *call) {
     multi_pop_wait(call, &zset_multi_pop);
 }
 
-#define BLOCKING_ZSET .categories = CAT_SORTEDSET, .group = GROUP_SORTED_SET
 const struct command_spec zset_blocking_commands[] = {
-    {.name = "bzpopmin",
-     .run = bzpopmin_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_BLOCKING | CMD_FAST,
-     BLOCKING_ZSET,
-     .since = "5.0.0",
+    {COMMAND("bzpopmin", bzpopmin_run, -3, CMD_WRITE | CMD_BLOCKING | CMD_FAST, ON_SORTED_SETS, "5.0.0"),
      .complexity = "O(log(N)), where N is the number of members",
      .summary = "Removes the member with the lowest score of the first sorted set that is not empty, and returns it. "
                 "Blocks until there is one.",
-     .syntax = "key:key... timeout:double",
-     .history = WORDS("6.0.0", "`timeout` may have fractions of a second."),
+     .syntax = "key:key... timeout:double", .history = WORDS("6.0.0", "`timeout` may have fractions of a second."),
      .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "bzpopmax",
-     .run = bzpopmax_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_BLOCKING | CMD_FAST,
-     BLOCKING_ZSET,
-     .since = "5.0.0",
+    {COMMAND("bzpopmax", bzpopmax_run, -3, CMD_WRITE | CMD_BLOCKING | CMD_FAST, ON_SORTED_SETS, "5.0.0"),
      .complexity = "O(log(N)), where N is the number of members",
      .summary =
          "Removes the member with the highest score of the first sorted set that is not empty, and returns it. Blocks "
          "until there is one.",
-     .syntax = "key:key... timeout:double",
-     .history = WORDS("6.0.0", "`timeout` may have fractions of a second."),
+     .syntax = "key:key... timeout:double", .history = WORDS("6.0.0", "`timeout` may have fractions of a second."),
      .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "bzmpop",
-     .run = bzmpop_run,
-     .arity = -5,
-     .flags = CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS,
-     BLOCKING_ZSET,
-     .since = "7.0.0",
+    {COMMAND("bzmpop", bzmpop_run, -5, CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "7.0.0"),
      .complexity =
          "O(K)+O(M*log(N)), where K is the number of keys, N that of the members and M that of the members taken",
      .summary = "Removes the members with the highest or lowest scores of the first sorted set that is not empty, and "

@@ -3,9 +3,9 @@
  *
  * A range is converted to ranks first: the first rank and the number of members. */
 #include "commands/commands.h"
-#include "commands/spec.h"
 #include "commands/zset/zset_common.h"
 #include "lib/system/memory.h"
+#include "server/command/spec.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 enum range_by { BY_ANY /* not determined yet */, BY_RANK, BY_SCORE, BY_TEXT };
 enum { DIRECTION_ANY = -1 };
 
-struct range {
+struct zset_range {
     enum range_by by;
     int64_t start, end;          /* BY_RANK */
     struct zset_bound low, high; /* otherwise */
@@ -50,24 +50,22 @@ static bool text_bound_read(struct slice text, struct zset_bound *bound) {
 }
 
 /* Reads the two arguments from `index` on; `swapped`: the upper bound comes first. False: replied with an error. */
-static bool range_read(struct call *call, int index, bool swapped, struct range *range) {
+static bool range_read(struct call *call, int index, bool swapped, struct zset_range *range) {
     struct slice low = call->argv[index + swapped], high = call->argv[index + !swapped];
     switch (range->by) {
     case BY_SCORE:
         if (score_bound_read(low, &range->low) && score_bound_read(high, &range->high)) return true;
-        reply_error(call->reply, "ERR min or max is not a float");
-        return false;
+        return reply_error(call->reply, "ERR min or max is not a float");
     case BY_TEXT:
         if (text_bound_read(low, &range->low) && text_bound_read(high, &range->high)) return true;
-        reply_error(call->reply, "ERR min or max not valid string range item");
-        return false;
+        return reply_error(call->reply, "ERR min or max not valid string range item");
     default: return argument_int64(call, index, &range->start) && argument_int64(call, index + 1, &range->end);
     }
 }
 
 /* Computes the ranks of a range from the lowest score, before the limit. Given ranks count from the other end if
  * `reverse`, and texts are searched from there. */
-static size_t range_ranks(const struct zset *zset, const struct range *range, bool reverse, size_t skip,
+static size_t range_ranks(const struct zset *zset, const struct zset_range *range, bool reverse, size_t skip,
                           size_t *first) {
     if (range->by != BY_RANK) return zset_between(zset, &range->low, &range->high, reverse, skip, first);
     int64_t len = (int64_t)zset_len(zset), start = range->start, end = range->end;
@@ -83,7 +81,7 @@ static size_t range_ranks(const struct zset *zset, const struct range *range, bo
 /* --- ZRANGE and its variants --- */
 
 struct query {
-    struct range range;
+    struct zset_range range;
     int direction; /* DIRECTION_ANY, or true for descending */
     bool scores, stores;
     int key; /* index in argv */
@@ -91,7 +89,7 @@ struct query {
 
 /* Reads the arguments after the bounds. False: replied with an error. */
 static bool query_options_read(struct call *call, struct query *query) {
-    struct range *range = &query->range;
+    struct zset_range *range = &query->range;
     range->limit = -1;
     for (int i = query->key + 3; i < call->argc; i++) {
         struct slice word = call->argv[i];
@@ -108,28 +106,23 @@ static bool query_options_read(struct call *call, struct query *query) {
         } else if (range->by == BY_ANY && slice_is(word, "byscore")) {
             range->by = BY_SCORE;
         } else {
-            reply_syntax_error(call->reply);
-            return false;
+            return reply_syntax_error(call->reply);
         }
     }
     if (query->direction == DIRECTION_ANY) query->direction = false;
     if (range->by == BY_ANY) range->by = BY_RANK;
-    if (range->limit != -1 && range->by == BY_RANK) {
-        reply_error(call->reply,
-                    "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX");
-        return false;
-    }
+    if (range->limit != -1 && range->by == BY_RANK)
+        return reply_error(call->reply,
+                           "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX");
     if (range->by == BY_RANK) range->offset = 0; /* LIMIT with any offset and -1 is accepted without effect */
-    if (query->scores && range->by == BY_TEXT) {
-        reply_error(call->reply, "ERR syntax error, WITHSCORES not supported in combination with BYLEX");
-        return false;
-    }
+    if (query->scores && range->by == BY_TEXT)
+        return reply_error(call->reply, "ERR syntax error, WITHSCORES not supported in combination with BYLEX");
     return range_read(call, query->key + 1, query->direction && range->by != BY_RANK, range);
 }
 
 /* Computes the wanted members: the rank of the first one in the direction of the query, and their number. */
 static size_t query_ranks(const struct zset *zset, const struct query *query, size_t *rank) {
-    const struct range *range = &query->range;
+    const struct zset_range *range = &query->range;
     size_t first = 0, skip = range->offset < 0 ? 0 : (size_t)range->offset;
     if (range->offset < 0 && zset->encoding == ENCODING_LISTPACK) return 0;
     size_t count = range_ranks(zset, range, query->direction, skip, &first);
@@ -191,7 +184,7 @@ QUERY(zrevrangebylex_run, BY_TEXT, true, .key = 1)
 /* --- Counting and removing --- */
 
 static void count_run(struct call *call, enum range_by by) {
-    struct range range = {.by = by};
+    struct zset_range range = {.by = by};
     struct entry *entry;
     struct zset zset;
     size_t first;
@@ -206,7 +199,7 @@ static void zlexcount_run(struct call *call) {
 }
 
 static void remove_run(struct call *call, enum range_by by, const char *event) {
-    struct range range = {.by = by};
+    struct zset_range range = {.by = by};
     struct entry *entry;
     struct zset zset;
     size_t first = 0;
@@ -230,143 +223,62 @@ static void zremrangebylex_run(struct call *call) {
 }
 
 const struct command_spec zset_range_commands[] = {
-    {.name = "zrange",
-     .run = zrange_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.2.0",
+    {COMMAND("zrange", zrange_run, -4, CMD_READONLY, ON_SORTED_SETS, "1.2.0"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of ranks, scores or texts.",
      .syntax = "key:key start:string stop:string [sortby(BYSCORE|BYLEX)@6.2.0] [REV@6.2.0] [LIMIT "
                "limit{offset:integer count:integer}@6.2.0] [WITHSCORES]",
      .history = WORDS("6.2.0", "The options `REV`, `BYSCORE`, `BYLEX` and `LIMIT`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zrangestore",
-     .run = zrangestore_run,
-     .arity = -5,
-     .flags = CMD_WRITE | CMD_DENYOOM,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "6.2.0",
+    {COMMAND("zrangestore", zrangestore_run, -5, CMD_WRITE | CMD_DENYOOM, ON_SORTED_SETS, "6.2.0"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number stored.",
      .summary = "Stores the members of a range in a key.",
      .syntax = "dst:key src:key(#1) min:string max:string [sortby(BYSCORE|BYLEX)] [REV] [LIMIT "
                "limit{offset:integer count:integer}]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zrevrange",
-     .run = zrevrange_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.2.0",
+    {COMMAND("zrevrange", zrevrange_run, -4, CMD_READONLY, ON_SORTED_SETS, "1.2.0"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of ranks, counted from the highest score.",
-     .syntax = "key:key start:integer stop:integer [WITHSCORES]",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zrangebyscore",
-     .run = zrangebyscore_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.0.5",
+     .syntax = "key:key start:integer stop:integer [WITHSCORES]", .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("zrangebyscore", zrangebyscore_run, -4, CMD_READONLY, ON_SORTED_SETS, "1.0.5"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of scores.",
      .syntax = "key:key min:double max:double [WITHSCORES@2.0.0] [LIMIT limit{offset:integer "
                "count:integer}]",
-     .history = WORDS("2.0.0", "The option `WITHSCORES`."),
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zrevrangebyscore",
-     .run = zrevrangebyscore_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.2.0",
+     .history = WORDS("2.0.0", "The option `WITHSCORES`."), .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("zrevrangebyscore", zrevrangebyscore_run, -4, CMD_READONLY, ON_SORTED_SETS, "2.2.0"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of scores, the highest first.",
      .syntax = "key:key max:double min:double [WITHSCORES] [LIMIT limit{offset:integer count:integer}]",
      .history = WORDS("2.1.6", "`min` and `max` can be left out of the range."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zrangebylex",
-     .run = zrangebylex_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.8.9",
+    {COMMAND("zrangebylex", zrangebylex_run, -4, CMD_READONLY, ON_SORTED_SETS, "2.8.9"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of texts.",
      .syntax = "key:key min:string max:string [LIMIT limit{offset:integer count:integer}]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zrevrangebylex",
-     .run = zrevrangebylex_run,
-     .arity = -4,
-     .flags = CMD_READONLY,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.8.9",
+    {COMMAND("zrevrangebylex", zrevrangebylex_run, -4, CMD_READONLY, ON_SORTED_SETS, "2.8.9"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of texts, the highest first.",
      .syntax = "key:key max:string min:string [LIMIT limit{offset:integer count:integer}]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zcount",
-     .run = zcount_run,
-     .arity = 4,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.0.0",
-     .complexity = "O(log(N)) where N is the number of members.",
-     .summary = "Counts the members of a range of scores.",
-     .syntax = "key:key min:double max:double",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zlexcount",
-     .run = zlexcount_run,
-     .arity = 4,
-     .flags = CMD_READONLY | CMD_FAST,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.8.9",
-     .complexity = "O(log(N)) where N is the number of members.",
-     .summary = "Counts the members of a range of texts.",
-     .syntax = "key:key min:string max:string",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "zremrangebyrank",
-     .run = zremrangebyrank_run,
-     .arity = 4,
-     .flags = CMD_WRITE,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.0.0",
+    {COMMAND("zcount", zcount_run, 4, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "2.0.0"),
+     .complexity = "O(log(N)) where N is the number of members.", .summary = "Counts the members of a range of scores.",
+     .syntax = "key:key min:double max:double", .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("zlexcount", zlexcount_run, 4, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "2.8.9"),
+     .complexity = "O(log(N)) where N is the number of members.", .summary = "Counts the members of a range of texts.",
+     .syntax = "key:key min:string max:string", .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {COMMAND("zremrangebyrank", zremrangebyrank_run, 4, CMD_WRITE, ON_SORTED_SETS, "2.0.0"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of ranks. Deletes the key with the last of them.",
-     .syntax = "key:key start:integer stop:integer",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
-    {.name = "zremrangebyscore",
-     .run = zremrangebyscore_run,
-     .arity = 4,
-     .flags = CMD_WRITE,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "1.2.0",
+     .syntax = "key:key start:integer stop:integer", .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
+    {COMMAND("zremrangebyscore", zremrangebyscore_run, 4, CMD_WRITE, ON_SORTED_SETS, "1.2.0"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of scores. Deletes the key with the last of them.",
-     .syntax = "key:key min:double max:double",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
-    {.name = "zremrangebylex",
-     .run = zremrangebylex_run,
-     .arity = 4,
-     .flags = CMD_WRITE,
-     .categories = CAT_SORTEDSET,
-     .group = GROUP_SORTED_SET,
-     .since = "2.8.9",
+     .syntax = "key:key min:double max:double", .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
+    {COMMAND("zremrangebylex", zremrangebylex_run, 4, CMD_WRITE, ON_SORTED_SETS, "2.8.9"),
      .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of texts. Deletes the key with the last of them.",
-     .syntax = "key:key min:string max:string",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
+     .syntax = "key:key min:string max:string", .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
     {.name = NULL},
 };

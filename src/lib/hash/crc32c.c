@@ -43,7 +43,7 @@ static bool has_instruction;
 static uint32_t over_lane[4][256];
 
 /* `columns`: what each bit of the register becomes. */
-static uint32_t apply(const uint32_t columns[32], uint32_t crc) {
+static uint32_t crc32c_apply(const uint32_t columns[32], uint32_t crc) {
     uint32_t result = 0;
     for (int bit = 0; bit < 32; bit++)
         if (crc >> bit & 1) result ^= columns[bit];
@@ -54,11 +54,11 @@ static void make_lane_table(void) {
     uint32_t columns[32], twice[32];
     for (int bit = 0; bit < 32; bit++) columns[bit] = bit < 8 ? table[0][1 << bit] : UINT32_C(1) << (bit - 8);
     for (int i = 0; i < LANE_BITS; i++) {
-        for (int bit = 0; bit < 32; bit++) twice[bit] = apply(columns, columns[bit]);
+        for (int bit = 0; bit < 32; bit++) twice[bit] = crc32c_apply(columns, columns[bit]);
         memcpy(columns, twice, sizeof columns);
     }
     for (int k = 0; k < 4; k++)
-        for (uint32_t b = 0; b < 256; b++) over_lane[k][b] = apply(columns, b << 8 * k);
+        for (uint32_t b = 0; b < 256; b++) over_lane[k][b] = crc32c_apply(columns, b << 8 * k);
 }
 
 static uint32_t advance_over_lane(uint64_t crc) {

@@ -4,13 +4,13 @@
 static uint32_t rotate(uint32_t word, int bits) {
     return word << bits | word >> (32 - bits);
 }
-static uint32_t load(const unsigned char *p) {
+static uint32_t sha1_load(const unsigned char *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
 static void take_block(struct sha1 *sha1, const unsigned char *block) {
     uint32_t w[16], a = sha1->state[0], b = sha1->state[1], c = sha1->state[2], d = sha1->state[3], e = sha1->state[4];
-    for (int i = 0; i < 16; i++) w[i] = load(block + 4 * i);
+    for (int i = 0; i < 16; i++) w[i] = sha1_load(block + 4 * i);
     for (int i = 0; i < 80; i++) {
         if (i >= 16) w[i % 16] = rotate(w[(i - 3) % 16] ^ w[(i - 8) % 16] ^ w[(i - 14) % 16] ^ w[i % 16], 1);
         uint32_t f = i < 20   ? (b & c) | (~b & d)

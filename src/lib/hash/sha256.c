@@ -17,13 +17,13 @@ static const uint32_t round_constants[64] = {
 static uint32_t rotate(uint32_t word, int bits) {
     return word >> bits | word << (32 - bits);
 }
-static uint32_t load(const unsigned char *p) {
+static uint32_t sha256_load(const unsigned char *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
 static void take_block(uint32_t state[static 8], const unsigned char *block) {
     uint32_t w[16], v[8];
-    for (int i = 0; i < 16; i++) w[i] = load(block + 4 * i);
+    for (int i = 0; i < 16; i++) w[i] = sha256_load(block + 4 * i);
     memcpy(v, state, sizeof v);
     for (int i = 0; i < 64; i++) {
         if (i >= 16) {

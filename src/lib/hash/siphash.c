@@ -2,7 +2,7 @@
 #include "lib/hash/siphash.h"
 #include <string.h>
 
-static inline uint64_t load(const unsigned char *at) {
+static inline uint64_t siphash_load(const unsigned char *at) {
     uint64_t word;
     memcpy(&word, at, 8);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -37,11 +37,11 @@ static inline uint64_t lower(uint64_t word) {
 
 static inline uint64_t hash(const void *data, size_t len, const uint8_t key[16], int nocase) {
     const unsigned char *at = data;
-    uint64_t k0 = load(key), k1 = load(key + 8), word;
+    uint64_t k0 = siphash_load(key), k1 = siphash_load(key + 8), word;
     uint64_t v0 = k0 ^ 0x736f6d6570736575, v1 = k1 ^ 0x646f72616e646f6d;
     uint64_t v2 = k0 ^ 0x6c7967656e657261, v3 = k1 ^ 0x7465646279746573;
     for (size_t left = len; left >= 8; left -= 8, at += 8) {
-        word = load(at);
+        word = siphash_load(at);
         if (nocase) word = lower(word);
         v3 ^= word;
         ROUND;

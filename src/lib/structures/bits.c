@@ -6,7 +6,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-static inline uint64_t load(const unsigned char *p) {
+static inline uint64_t bits_load(const unsigned char *p) {
     uint64_t word;
     memcpy(&word, p, sizeof word);
     return word;
@@ -15,12 +15,12 @@ static inline uint64_t load(const unsigned char *p) {
 ALWAYS_INLINE uint64_t count(const unsigned char *p, size_t len) {
     uint64_t a = 0, b = 0, c = 0, d = 0;
     for (; len >= 32; p += 32, len -= 32) {
-        a += (uint64_t)__builtin_popcountll(load(p));
-        b += (uint64_t)__builtin_popcountll(load(p + 8));
-        c += (uint64_t)__builtin_popcountll(load(p + 16));
-        d += (uint64_t)__builtin_popcountll(load(p + 24));
+        a += (uint64_t)__builtin_popcountll(bits_load(p));
+        b += (uint64_t)__builtin_popcountll(bits_load(p + 8));
+        c += (uint64_t)__builtin_popcountll(bits_load(p + 16));
+        d += (uint64_t)__builtin_popcountll(bits_load(p + 24));
     }
-    for (; len >= 8; p += 8, len -= 8) a += (uint64_t)__builtin_popcountll(load(p));
+    for (; len >= 8; p += 8, len -= 8) a += (uint64_t)__builtin_popcountll(bits_load(p));
     uint64_t rest = 0;
     memcpy(&rest, p, len);
     return a + b + c + d + (uint64_t)__builtin_popcountll(rest);
@@ -28,7 +28,7 @@ ALWAYS_INLINE uint64_t count(const unsigned char *p, size_t len) {
 /* A single sum, so that the compiler can vectorize the loop. */
 ALWAYS_INLINE uint64_t count_words(const unsigned char *p, size_t words) {
     uint64_t sum = 0;
-    for (size_t i = 0; i < words; i++) sum += (uint64_t)__builtin_popcountll(load(p + i * 8));
+    for (size_t i = 0; i < words; i++) sum += (uint64_t)__builtin_popcountll(bits_load(p + i * 8));
     return sum;
 }
 /* Counts the leading bytes, in whole blocks, that all equal `skip`. */
@@ -37,7 +37,7 @@ ALWAYS_INLINE size_t skip_blocks(const unsigned char *p, size_t len, uint64_t sk
     size_t at = 0;
     for (; len - at >= BLOCK; at += BLOCK) {
         uint64_t differ = 0;
-        for (size_t i = 0; i < BLOCK; i += 8) differ |= load(p + at + i) ^ skip;
+        for (size_t i = 0; i < BLOCK; i += 8) differ |= bits_load(p + at + i) ^ skip;
         if (differ) break;
     }
     return at;
@@ -135,7 +135,7 @@ int64_t bits_find(const void *bytes, size_t len, bool bit) {
     const unsigned char *p = bytes;
     const uint64_t skip = bit ? 0 : UINT64_MAX;
     size_t at = len < BLOCK ? 0 : has_avx2() ? skip_avx2(p, len, skip) : skip_plain(p, len, skip);
-    while (len - at >= 8 && load(p + at) == skip) at += 8;
+    while (len - at >= 8 && bits_load(p + at) == skip) at += 8;
     for (; at < len; at++) {
         unsigned char byte = bit ? p[at] : (unsigned char)~p[at];
         if (byte) return (int64_t)at * 8 + __builtin_clz((unsigned)byte) - 24;

@@ -622,17 +622,17 @@ static inline uint64_t scan_step(struct hashtable *table, uint64_t cursor,
     return cursor;
 }
 
-struct scan {
+struct hashtable_scan {
     void (*visit)(void *context, void *entry);
     void *context;
 };
 static void scan_bucket(void *context, struct bucket *b) {
-    const struct scan *scan = context;
+    const struct hashtable_scan *scan = context;
     for (; b; b = bucket_child(b)) each_used_slot(i, b) scan->visit(scan->context, b->entries[i]);
 }
 uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*visit)(void *context, void *entry),
                         void *context) {
-    return scan_step(table, cursor, scan_bucket, &(struct scan){visit, context});
+    return scan_step(table, cursor, scan_bucket, &(struct hashtable_scan){visit, context});
 }
 
 struct scan_refs {
@@ -646,6 +646,39 @@ static void scan_bucket_refs(void *context, struct bucket *b) {
 uint64_t hashtable_scan_refs(struct hashtable *table, uint64_t cursor, void (*visit)(void *context, void **ref),
                              void *context) {
     return scan_step(table, cursor, scan_bucket_refs, &(struct scan_refs){visit, context});
+}
+
+size_t hashtable_buckets(const struct hashtable *table) {
+    const struct array *a = table->arrays;
+    if (!a[0].buckets) return 0;
+    return (rehashing(table) && a[1].mask > a[0].mask ? a[1].mask : a[0].mask) + 1;
+}
+
+struct part_visit {
+    void (*visit)(void *context, void *entry);
+    void *context;
+    const struct hashtable *table;
+    size_t mask, part;
+    bool mixed; /* a bucket may have entries of other parts */
+};
+static void visit_bucket_of_part(void *context, struct bucket *b) {
+    const struct part_visit *v = context;
+    for (; b; b = bucket_child(b)) each_used_slot(i, b) {
+            if (v->mixed && (hash_of(v->table, v->table->type->key(b->entries[i])) & v->mask) != v->part) continue;
+            v->visit(v->context, b->entries[i]);
+        }
+}
+/* The buckets of a part are adjacent in the order of a scan, and the one with the number of the part is the first. */
+void hashtable_visit_part(struct hashtable *table, size_t parts, size_t part, void (*visit)(void *context, void *entry),
+                          void *context) {
+    must(parts && !(parts & (parts - 1)) && part < parts);
+    size_t smallest = table->arrays[0].mask;
+    if (rehashing(table) && table->arrays[1].mask < smallest) smallest = table->arrays[1].mask;
+    struct part_visit v = {visit, context, table, parts - 1, part, smallest < parts - 1};
+    uint64_t cursor = part;
+    do {
+        cursor = scan_step(table, cursor, visit_bucket_of_part, &v);
+    } while (cursor && (cursor & v.mask) == part);
 }
 
 void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table) {

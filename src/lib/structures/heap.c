@@ -5,7 +5,7 @@
 
 enum { CAPACITY_MIN = 4 };
 
-static void put(struct heap *heap, const struct heap_type *type, size_t index, void *item) {
+static void heap_put(struct heap *heap, const struct heap_type *type, size_t index, void *item) {
     heap->items[index] = item;
     type->set_index(item, index);
 }
@@ -16,10 +16,10 @@ static void sift_up(struct heap *heap, const struct heap_type *type, size_t inde
     while (index) {
         size_t parent = (index - 1) / 2;
         if (type->number(heap->items[parent]) <= number) break;
-        put(heap, type, index, heap->items[parent]);
+        heap_put(heap, type, index, heap->items[parent]);
         index = parent;
     }
-    put(heap, type, index, item);
+    heap_put(heap, type, index, item);
 }
 
 static void sift_down(struct heap *heap, const struct heap_type *type, size_t index, void *item) {
@@ -27,9 +27,9 @@ static void sift_down(struct heap *heap, const struct heap_type *type, size_t in
     for (size_t child; (child = 2 * index + 1) < heap->len; index = child) {
         if (child + 1 < heap->len && type->number(heap->items[child + 1]) < type->number(heap->items[child])) child++;
         if (number <= type->number(heap->items[child])) break;
-        put(heap, type, index, heap->items[child]);
+        heap_put(heap, type, index, heap->items[child]);
     }
-    put(heap, type, index, item);
+    heap_put(heap, type, index, item);
 }
 
 static void settle(struct heap *heap, const struct heap_type *type, size_t index, void *item) {

@@ -126,7 +126,7 @@ static bool simd = true;
 void hll_set_simd(bool enabled) {
     simd = enabled;
 }
-static void unpack(const char *dense, uint8_t *registers) {
+static void hyperloglog_unpack(const char *dense, uint8_t *registers) {
     if (simd && __builtin_cpu_supports("bmi2"))
         unpack_bmi2(dense, registers);
     else
@@ -146,9 +146,9 @@ static void greater(const uint8_t *from, uint8_t *to) {
 }
 #else
 void hll_set_simd(bool enabled) {}
-#define unpack  unpack_plain
-#define pack    pack_plain
-#define greater greater_plain
+#define hyperloglog_unpack unpack_plain
+#define pack               pack_plain
+#define greater            greater_plain
 #endif
 
 void hll_pack(const uint8_t registers[static HLL_REGISTERS], char dense[static HLL_DENSE_SIZE]) {
@@ -157,7 +157,7 @@ void hll_pack(const uint8_t registers[static HLL_REGISTERS], char dense[static H
 
 /* --- Sparse runs --- */
 
-struct run {
+struct register_run {
     unsigned size; /* bytes of the opcode */
     unsigned length, value;
 };
@@ -172,15 +172,15 @@ static unsigned char value_run(unsigned value, unsigned length) {
 }
 
 /* Reads the run at `at`. False: truncated. */
-static bool run_read(const unsigned char *at, const unsigned char *end, struct run *run) {
+static bool run_read(const unsigned char *at, const unsigned char *end, struct register_run *run) {
     if (at >= end) return false;
     if (is_value(*at)) {
-        *run = (struct run){1, (*at & 3u) + 1, (*at >> 2 & 31u) + 1};
+        *run = (struct register_run){1, (*at & 3u) + 1, (*at >> 2 & 31u) + 1};
     } else if (is_long_zero(*at)) {
         if (end - at < 2) return false;
-        *run = (struct run){2, ((*at & 63u) << 8 | at[1]) + 1, 0};
+        *run = (struct register_run){2, ((*at & 63u) << 8 | at[1]) + 1, 0};
     } else {
-        *run = (struct run){1, (*at & 63u) + 1, 0};
+        *run = (struct register_run){1, (*at & 63u) + 1, 0};
     }
     return true;
 }
@@ -189,7 +189,7 @@ bool hll_runs(struct slice bytes, void (*seen)(void *, char, unsigned, unsigned)
     const unsigned char *at = (const unsigned char *)bytes.data + HLL_HEADER,
                         *end = (const unsigned char *)bytes.data + bytes.len;
     size_t registers = 0;
-    for (struct run run; at < end; at += run.size, registers += run.length) {
+    for (struct register_run run; at < end; at += run.size, registers += run.length) {
         if (!run_read(at, end, &run)) return false;
         if (seen) seen(context, run.value ? 'v' : run.size == 2 ? 'Z' : 'z', run.length, run.value);
     }
@@ -208,7 +208,7 @@ static unsigned put_zeros(unsigned char *to, unsigned length) {
 
 /* Splits a run whose register `at` (counted from its start) gets another value into up to three runs. Returns their
  * bytes. */
-static unsigned split(const struct run *run, unsigned at, unsigned value, unsigned char to[static 5]) {
+static unsigned split(const struct register_run *run, unsigned at, unsigned value, unsigned char to[static 5]) {
     unsigned size = 0, behind = run->length - 1 - at;
     if (at) {
         if (run->value)
@@ -251,7 +251,7 @@ static void join(unsigned char *at, unsigned char *bytes, size_t *len) {
  * into the cursor. NULL: corrupt. A later change may merge the run with the one before it, so the next search starts
  * there, or from the beginning where that is not enough. */
 static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index, struct hll_cursor *cursor,
-                               struct run *run, unsigned *first, unsigned char **before) {
+                               struct register_run *run, unsigned *first, unsigned char **before) {
     struct hll_cursor here = *cursor, last = here, last_but_one = here;
     for (int steps = 0;; steps++) {
         if (!run_read(bytes + HLL_HEADER + here.offset, bytes + len, run)) return NULL;
@@ -276,7 +276,7 @@ static int sparse_set(unsigned char *bytes, size_t *len, size_t sparse_max, unsi
     if (value > SPARSE_VALUE_MAX) return HLL_MUST_BE_DENSE;
     unsigned char *end = bytes + *len, *before;
     unsigned first;
-    struct run run;
+    struct register_run run;
     unsigned char *at = run_find(bytes, *len, index, cursor, &run, &first, &before);
     if (!at) return -1;
     if (run.value >= value) return 0;
@@ -339,7 +339,7 @@ bool hll_merge(struct slice bytes, uint8_t registers[static HLL_REGISTERS]) {
         return hll_runs(bytes, merge_run, &(struct merging){registers, 0});
     }
     uint8_t unpacked[HLL_REGISTERS];
-    unpack(bytes.data + HLL_HEADER, unpacked);
+    hyperloglog_unpack(bytes.data + HLL_HEADER, unpacked);
     greater(unpacked, registers);
     return true;
 }

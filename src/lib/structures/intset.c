@@ -26,7 +26,7 @@ static inline int64_t get(const uint8_t *set, size_t width, size_t index) {
     if (width == 4) return (int32_t)get32(p);
     return (int64_t)((uint64_t)get32(p) | (uint64_t)get32(p + 4) << 32);
 }
-static inline void put(uint8_t *set, size_t width, size_t index, int64_t value) {
+static inline void intset_put(uint8_t *set, size_t width, size_t index, int64_t value) {
     uint8_t *p = set + INTSET_HEADER_BYTES + index * width;
     for (size_t i = 0; i < width; i++) p[i] = (uint8_t)((uint64_t)value >> 8 * i);
 }
@@ -120,9 +120,9 @@ static uint8_t *add_wider(uint8_t *set, int64_t value) {
     must_less(old, new);
     set = resize(set, new, count + 1);
     for (size_t i = count; i-- > 0;)
-        put(set, new, i + first,
-            get(set, old, i)); /* from the end, so that no integer is overwritten before it is read */
-    put(set, new, first ? 0 : count, value);
+        intset_put(set, new, i + first,
+                   get(set, old, i)); /* from the end, so that no integer is overwritten before it is read */
+    intset_put(set, new, first ? 0 : count, value);
     put32(set, (uint32_t) new);
     put32(set + 4, (uint32_t)(count + 1));
     return set;
@@ -140,7 +140,7 @@ uint8_t *intset_add(uint8_t *set, int64_t value, bool *added) {
     uint8_t *p = set + INTSET_HEADER_BYTES + index * width;
     must_within(index, count);
     memmove(p + width, p, (count - index) * width);
-    put(set, width, index, value);
+    intset_put(set, width, index, value);
     put32(set + 4, (uint32_t)(count + 1));
     return set;
 }

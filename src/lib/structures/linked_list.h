@@ -84,6 +84,10 @@ static inline struct list_link *list_walk_step(struct list_walk *walk) {
     walk->next = link->next;
     return link;
 }
+static inline void *list_walk_entry(struct list_walk *walk, size_t offset) {
+    struct list_link *link = list_walk_step(walk);
+    return link ? (char *)link - offset : NULL;
+}
 /* Walks of a list end in the reverse order of their starts, because they belong to nested blocks. */
 static inline void list_walk_end(struct list_walk *walk) {
     if (!walk->list) return;
@@ -97,6 +101,13 @@ static inline void list_walk_end(struct list_walk *walk) {
          *link##_once = list_walk_start(&link##_walk, (list));                                                         \
          link##_once; link##_once = NULL)                                                                              \
         for (struct list_link * link; (link = list_walk_step(&link##_walk));)
+/* The same for the elements: `member` is their link. Declares the loop variable: list_each_entry(clients_all(), struct
+ * client, link, client) … */
+#define list_each_entry(list, type, member, item)                                                                      \
+    for (struct list_walk item##_walk __attribute__((cleanup(list_walk_end))),                                         \
+         *item##_once = list_walk_start(&item##_walk, (list));                                                         \
+         item##_once; item##_once = NULL)                                                                              \
+        for (type * item; (item = list_walk_entry(&item##_walk, offsetof(type, member)));)
 
 /* Listeners. A module that reports events keeps a list of listeners: structs of callbacks, each with a link. Listeners
  * come and go by X_listen() and X_unlisten() of that module, which use these two. Adding an element that is in the list
@@ -113,8 +124,6 @@ static inline bool list_remove_listener(struct list *list, struct list_link *lin
 }
 /* Calls one callback of each listener that has it. */
 #define listeners_call(list, type, callback, ...)                                                                      \
-    list_each(list, link) {                                                                                            \
-        type *listener = container_of(link, type, link);                                                               \
-        if (listener->callback) listener->callback(__VA_ARGS__);                                                       \
-    }
+    list_each_entry(list, type, link, listener)                                                                        \
+        if (listener->callback) listener->callback(__VA_ARGS__)
 #endif

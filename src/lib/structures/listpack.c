@@ -1,7 +1,7 @@
 /* listpack.c: see listpack.h for the format.
  *
  * Every change is one splice: the bytes after the position move once and the memory is resized once, for any number of
- * elements. The new elements are measured first (`struct element`), so nothing is written twice.
+ * elements. The new elements are measured first (`struct listpack_element`), so nothing is written twice.
  *
  * Memory grows to the size needed: the allocator's size classes leave enough slack to make repeated appending cheap, so
  * growing by half would only waste memory in the many small listpacks. Memory shrinks when less than half of it is
@@ -96,14 +96,14 @@ size_t listpack_element_bytes(const uint8_t *element) {
 }
 
 /* An element to be written. */
-struct element {
+struct listpack_element {
     uint8_t head[HEAD_MAX];
     uint8_t head_len;
     const char *text;
     size_t text_len, bytes;
 };
 
-static void element_number(struct element *e, int64_t v) {
+static void element_number(struct listpack_element *e, int64_t v) {
     uint64_t u = (uint64_t)v;
     unsigned data;
     if (v >= 0 && v <= 127) {
@@ -131,7 +131,7 @@ static inline bool is_number(struct slice text, int64_t *number) {
     return text.len && text.len <= NUMBER_DIGITS && (unsigned char)text.data[0] <= '9' && parse_int64(text, number);
 }
 
-static void element_text(struct element *e, struct slice text) {
+static void element_text(struct listpack_element *e, struct slice text) {
     int64_t number;
     if (is_number(text, &number)) {
         element_number(e, number);
@@ -154,13 +154,13 @@ static void element_text(struct element *e, struct slice text) {
     size_t body = e->head_len + text.len;
     e->bytes = body + backlen_bytes(body);
 }
-static void element_value(struct element *e, const struct listpack_value *value) {
+static void element_value(struct listpack_element *e, const struct listpack_value *value) {
     if (value->data)
         element_text(e, (struct slice){value->data, value->len});
     else
         element_number(e, value->number);
 }
-static uint8_t *element_write(uint8_t *p, const struct element *e) {
+static uint8_t *element_write(uint8_t *p, const struct listpack_element *e) {
     memcpy(p, e->head, e->head_len);
     if (e->text_len) memcpy(p + e->head_len, e->text, e->text_len);
     size_t body = e->head_len + e->text_len;
@@ -168,12 +168,12 @@ static uint8_t *element_write(uint8_t *p, const struct element *e) {
 }
 
 size_t listpack_size_of(struct slice text) {
-    struct element e;
+    struct listpack_element e;
     element_text(&e, text);
     return e.bytes;
 }
 size_t listpack_size_of_number(int64_t number) {
-    struct element e;
+    struct listpack_element e;
     element_number(&e, number);
     return e.bytes;
 }
@@ -328,7 +328,7 @@ uint8_t *listpack_find(const uint8_t *lp, const uint8_t *p, struct slice text, u
 /* --- Changing --- */
 
 /* The text is not in the listpack, which may move. */
-static inline bool is_outside(const uint8_t *lp, const struct element *e) {
+static inline bool is_outside(const uint8_t *lp, const struct listpack_element *e) {
     return !e->text_len || (const uint8_t *)e->text + e->text_len <= lp ||
            (const uint8_t *)e->text >= lp + listpack_bytes(lp);
 }
@@ -356,7 +356,7 @@ static void count_change(uint8_t *lp, size_t added, size_t removed) {
     header_set_count(lp, count + added - removed);
 }
 
-static uint8_t *insert_element(uint8_t *lp, size_t offset, const struct element *e) {
+static uint8_t *insert_element(uint8_t *lp, size_t offset, const struct listpack_element *e) {
     must(is_outside(lp, e));
     lp = splice(lp, offset, 0, e->bytes);
     element_write(lp + offset, e);
@@ -368,24 +368,24 @@ static size_t end_offset(const uint8_t *lp) {
 }
 
 uint8_t *listpack_append(uint8_t *lp, struct slice text) {
-    struct element e;
+    struct listpack_element e;
     element_text(&e, text);
     return insert_element(lp, end_offset(lp), &e);
 }
 uint8_t *listpack_append_number(uint8_t *lp, int64_t number) {
-    struct element e;
+    struct listpack_element e;
     element_number(&e, number);
     return insert_element(lp, end_offset(lp), &e);
 }
 uint8_t *listpack_prepend(uint8_t *lp, struct slice text) {
-    struct element e;
+    struct listpack_element e;
     element_text(&e, text);
     return insert_element(lp, HEADER, &e);
 }
 
 static uint8_t *insert_values(uint8_t *lp, size_t offset, const struct listpack_value *values, size_t count) {
     size_t bytes = 0;
-    struct element e;
+    struct listpack_element e;
     for (size_t i = 0; i < count; i++) {
         element_value(&e, &values[i]);
         must(is_outside(lp, &e));
@@ -415,7 +415,7 @@ uint8_t *listpack_insert(uint8_t *lp, uint8_t **element, struct listpack_value v
 }
 
 uint8_t *listpack_replace(uint8_t *lp, uint8_t **element, struct listpack_value value) {
-    struct element e;
+    struct listpack_element e;
     element_value(&e, &value);
     must(!at_end(*element) && is_outside(lp, &e));
     size_t offset = (size_t)(*element - lp), old = listpack_element_bytes(*element);

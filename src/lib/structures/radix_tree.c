@@ -361,7 +361,7 @@ static size_t bytes_before(const struct radix_iterator *it) {
     return top->before + top->node->len + 1;
 }
 /* Pushes a node: the root, or the child that the top of the stack selects. */
-static void enter(struct radix_iterator *it, const struct radix_node *n) {
+static void radix_tree_enter(struct radix_iterator *it, const struct radix_node *n) {
     size_t before = bytes_before(it), len = before + n->len;
     if (len > it->capacity) {
         char *larger = mem_alloc(len * 2);
@@ -389,7 +389,7 @@ static void enter_child(struct radix_iterator *it, int child) {
     struct radix_step *top = &it->steps[it->depth - 1];
     must_hold(child >= 0 && child < top->node->children, "child %d of %u", child, top->node->children);
     top->child = child;
-    enter(it, children_of(top->node)[child]);
+    radix_tree_enter(it, children_of(top->node)[child]);
 }
 static inline const struct radix_node *top_node(const struct radix_iterator *it) {
     must(it->depth > 0);
@@ -451,7 +451,7 @@ bool radix_iterator_prev(struct radix_iterator *it) {
 /* Descends along the key; where the key leaves the tree, moves to the next key above or below. */
 static bool seek_key(struct radix_iterator *it, bool above, bool equal, bool beside, struct slice key) {
     for (const struct radix_node *n = it->tree->root;;) {
-        enter(it, n);
+        radix_tree_enter(it, n);
         size_t same = common(prefix_of(n), key);
         if (same < n->len) { /* all keys below are on one side of the key */
             bool greater = same == key.len || (unsigned char)shared_of(n)[same] > (unsigned char)key.data[same];
@@ -503,7 +503,7 @@ bool radix_iterator_seek(struct radix_iterator *it, enum radix_seek how, struct 
     if (!it->tree->root) {
         there = false;
     } else if (how == RADIX_FIRST || how == RADIX_LAST) {
-        enter(it, it->tree->root);
+        radix_tree_enter(it, it->tree->root);
         there = how == RADIX_FIRST ? lowest(it) : highest(it);
     } else {
         bool above = how == RADIX_ABOVE || how == RADIX_AT_OR_ABOVE;

@@ -14,13 +14,13 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-struct job {
+struct background_job {
     struct list_link link;
     void (*run)(void *);
     void *arg;
 };
 
-struct worker {
+struct background_worker {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t submitted, finished;
@@ -29,14 +29,14 @@ struct worker {
     bool running, stopping;
 };
 
-static struct worker workers[BACKGROUND_KINDS];
+static struct background_worker workers[BACKGROUND_KINDS];
 static bool started; /* main thread */
 static void (*thread_setup)(void);
-static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync", "bio_write", "bio_lazy_free",
-                                                    "bio_read"};
+static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync",    "bio_write",   "bio_lazy_free",
+                                                    "bio_read",       "bio_checksum", "bio_register"};
 
 static void *work(void *arg) {
-    struct worker *w = arg;
+    struct background_worker *w = arg;
     pthread_setname_np(pthread_self(), names[w - workers]);
     if (thread_setup) thread_setup();
     mem_free(mem_alloc(1)); /* jemalloc prepares a thread at its first call, and crashes if no memory is left then */
@@ -44,7 +44,7 @@ static void *work(void *arg) {
     for (;;) {
         while (!w->queue.len && !w->stopping) pthread_cond_wait(&w->submitted, &w->lock);
         if (!w->queue.len) break;
-        struct job *job = container_of(list_first(&w->queue), struct job, link);
+        struct background_job *job = container_of(list_first(&w->queue), struct background_job, link);
         list_remove(&w->queue, &job->link);
         pthread_mutex_unlock(&w->lock);
         job->run(job->arg);
@@ -61,17 +61,14 @@ static void in_child(void) {
     started = false;
 }
 
+void background_before_fork(void) {
 #ifdef __SANITIZE_ADDRESS__
-/* The allocator of AddressSanitizer (GCC 12) takes no locks for a fork. A child whose parent's worker held one would
- * wait for it for ever. The other allocators do. */
-static void before_fork(void) {
     background_drain(BACKGROUND_LAZY_FREE);
-}
-#else
-#define before_fork NULL
+    background_drain(BACKGROUND_REGISTER);
 #endif
+}
 
-static int worker_start(struct worker *w) {
+static int worker_start(struct background_worker *w) {
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->submitted, NULL);
     pthread_cond_init(&w->finished, NULL);
@@ -87,7 +84,7 @@ int background_start(void (*setup)(void)) {
     must_be_main_thread();
     if (started) return 0;
     if (!fork_handled) {
-        int error = pthread_atfork(before_fork, NULL, in_child);
+        int error = pthread_atfork(NULL, NULL, in_child);
         if (error) return -error;
         fork_handled = true;
     }
@@ -104,9 +101,9 @@ void background_submit(enum background_kind kind, void (*run)(void *), void *arg
         run(arg);
         return;
     }
-    struct worker *w = &workers[kind];
-    struct job *job = mem_alloc(sizeof(*job));
-    *job = (struct job){.run = run, .arg = arg};
+    struct background_worker *w = &workers[kind];
+    struct background_job *job = mem_alloc(sizeof(*job));
+    *job = (struct background_job){.run = run, .arg = arg};
     pthread_mutex_lock(&w->lock);
     list_append(&w->queue, &job->link);
     w->pending++;
@@ -128,7 +125,7 @@ bool background_is_parallel(enum background_kind kind) {
 
 void background_drain(enum background_kind kind) {
     if (!started) return;
-    struct worker *w = &workers[kind];
+    struct background_worker *w = &workers[kind];
     pthread_mutex_lock(&w->lock);
     while (w->pending) pthread_cond_wait(&w->finished, &w->lock);
     pthread_mutex_unlock(&w->lock);
@@ -138,7 +135,7 @@ void background_stop(void) {
     must_be_main_thread();
     if (!started) return;
     for (int i = 0; i < BACKGROUND_KINDS; i++) {
-        struct worker *w = &workers[i];
+        struct background_worker *w = &workers[i];
         if (!w->running) continue;
         pthread_mutex_lock(&w->lock);
         w->stopping = true;

@@ -15,6 +15,8 @@ enum background_kind {
     BACKGROUND_WRITE,
     BACKGROUND_LAZY_FREE,
     BACKGROUND_READ,
+    BACKGROUND_CHECKSUM,
+    BACKGROUND_REGISTER, /* memory with a device */
     BACKGROUND_KINDS
 };
 /* Each thread calls `setup` first, for CPU pinning; it may be NULL. Returns 0 or -errno. */
@@ -24,5 +26,8 @@ size_t background_pending(enum background_kind kind); /* jobs queued or running 
 /* True: jobs run in parallel with the caller. False: no thread was started, or only one CPU is available. */
 bool background_is_parallel(enum background_kind kind);
 void background_drain(enum background_kind kind); /* wait until no job is left */
-void background_stop(void);                       /* run all queued jobs, then join the threads */
+/* Call before fork(), without locks. The allocator of AddressSanitizer (GCC 12) takes no locks for a fork: a child
+ * whose parent's worker held one would wait for it for ever. The other allocators do, and nothing happens. */
+void background_before_fork(void);
+void background_stop(void); /* run all queued jobs, then join the threads */
 #endif

@@ -15,7 +15,7 @@
 static struct list locks = LIST_INIT(locks);
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static void before_fork(void) {
+static void file_lock_before_fork(void) {
     pthread_mutex_lock(&mutex);
 }
 static void in_parent(void) {
@@ -45,7 +45,7 @@ int file_lock_take(struct file_lock *lock, const char *path) {
     static bool fork_handled;
     *lock = (struct file_lock){.file = -1, .lock_file = -1};
     pthread_mutex_lock(&mutex);
-    if (!fork_handled) fork_handled = pthread_atfork(before_fork, in_parent, in_child) == 0;
+    if (!fork_handled) fork_handled = pthread_atfork(file_lock_before_fork, in_parent, in_child) == 0;
     char *lock_path = mem_alloc(strlen(path) + sizeof ".lock");
     sprintf(lock_path, "%s.lock", path);
     lock->lock_file = open_locked(lock_path, O_CREAT);

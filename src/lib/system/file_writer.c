@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct job {
+struct file_writer_job {
     struct list_link link;
     uint64_t ticket;
     char *path, *data;
@@ -32,7 +32,7 @@ struct file_writer {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t submitted, finished;
-    struct list queue, done; /* of struct job */
+    struct list queue, done; /* of struct file_writer_job */
     uint64_t done_ticket;
     bool posted, stopping;
 };
@@ -126,7 +126,7 @@ int file_writer_clean(const char *path) {
 
 /* --- The thread --- */
 
-static void *run(void *argument) {
+static void *file_writer_run(void *argument) {
     struct file_writer *writer = argument;
     const struct file_writer_options *options = &writer->options;
     if (options->thread_name) pthread_setname_np(pthread_self(), options->thread_name);
@@ -135,7 +135,7 @@ static void *run(void *argument) {
     for (;;) {
         while (!writer->queue.len && !writer->stopping) pthread_cond_wait(&writer->submitted, &writer->lock);
         if (!writer->queue.len) break;
-        struct job *job = container_of(list_first(&writer->queue), struct job, link);
+        struct file_writer_job *job = container_of(list_first(&writer->queue), struct file_writer_job, link);
         list_remove(&writer->queue, &job->link);
         pthread_mutex_unlock(&writer->lock);
         file_write(job->path, slice_make(job->data, job->len), job->durable, options->mode, options->lock,
@@ -157,7 +157,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-static void job_free(struct job *job) {
+static void job_free(struct file_writer_job *job) {
     mem_free(job->path);
     mem_free(job->data);
     mem_free(job);
@@ -171,7 +171,7 @@ struct file_writer *file_writer_new(const struct file_writer_options *options) {
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->submitted, NULL);
     pthread_cond_init(&writer->finished, NULL);
-    int error = thread_create(&writer->thread, run, writer);
+    int error = thread_create(&writer->thread, file_writer_run, writer);
     if (!error) return writer;
     mem_free(writer);
     errno = -error;
@@ -181,9 +181,9 @@ struct file_writer *file_writer_new(const struct file_writer_options *options) {
 static void deliver(struct file_writer *writer) {
     for (;;) {
         pthread_mutex_lock(&writer->lock);
-        struct job *job = NULL;
+        struct file_writer_job *job = NULL;
         if (writer->done.len) {
-            job = container_of(list_first(&writer->done), struct job, link);
+            job = container_of(list_first(&writer->done), struct file_writer_job, link);
             list_remove(&writer->done, &job->link);
         }
         pthread_mutex_unlock(&writer->lock);
@@ -209,16 +209,16 @@ void file_writer_free(struct file_writer *writer) {
 }
 
 uint64_t file_writer_submit(struct file_writer *writer, const char *path, struct slice content, bool durable) {
-    struct job *job = mem_calloc(1, sizeof *job), *replaced = NULL;
-    *job = (struct job){.ticket = ++writer->last_ticket,
-                        .path = mem_strdup(path),
-                        .data = mem_alloc(content.len + 1),
-                        .len = content.len,
-                        .durable = durable};
+    struct file_writer_job *job = mem_calloc(1, sizeof *job), *replaced = NULL;
+    *job = (struct file_writer_job){.ticket = ++writer->last_ticket,
+                                    .path = mem_strdup(path),
+                                    .data = mem_alloc(content.len + 1),
+                                    .len = content.len,
+                                    .durable = durable};
     if (content.len) memcpy(job->data, content.data, content.len);
     pthread_mutex_lock(&writer->lock);
     if (writer->queue.len) {
-        replaced = container_of(writer->queue.head.prev, struct job, link);
+        replaced = container_of(writer->queue.head.prev, struct file_writer_job, link);
         if (strcmp(replaced->path, path) == 0) {
             list_remove(&writer->queue, &replaced->link);
             job->durable |= replaced->durable;

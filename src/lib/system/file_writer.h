@@ -66,7 +66,7 @@ void file_writer_wait(struct file_writer *writer, uint64_t ticket);
 uint64_t file_writer_last_ticket(const struct file_writer *writer); /* 0: nothing was submitted */
 
 /* Removes files that writers of `path` have left behind because their process was killed: regular files beside it with
- * the names of temporary files. Returns their number. Only for the one who may write `path` (file_lock.h). */
+ * the names of temporary files. Returns their number. Call it only with the lock of `path` (file_lock.h). */
 int file_writer_clean(const char *path);
 
 /* Replaces a file in the calling thread, as the writer does for each content. Fills *written except `ticket`. */

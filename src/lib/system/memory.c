@@ -30,32 +30,32 @@
 
 enum { CACHE_LINE = 64 };
 
-struct counter {
+struct memory_counter {
     _Alignas(CACHE_LINE) _Atomic size_t bytes;
     _Atomic size_t libraries[MEM_LIBRARIES];
-    struct counter *next; /* link in `counters`; immutable once published */
-    _Atomic bool owned;   /* by a running thread */
+    struct memory_counter *next; /* link in `counters`; immutable once published */
+    _Atomic bool owned;          /* by a running thread */
 };
-static _Atomic(struct counter *) counters;
+static _Atomic(struct memory_counter *) counters;
 #ifdef LIBRARY_THAT_IS_LOADED /* by dlopen(): static TLS is scarce, and one such variable takes all others along */
-static _Thread_local struct counter *my_counter;
+static _Thread_local struct memory_counter *my_counter;
 #else
-static _Thread_local struct counter *my_counter __attribute__((tls_model("initial-exec")));
+static _Thread_local struct memory_counter *my_counter __attribute__((tls_model("initial-exec")));
 #endif
 static pthread_key_t counter_key;
 static pthread_once_t counter_once = PTHREAD_ONCE_INIT;
 
 static void counter_leave(void *counter) {
     my_counter = NULL;
-    atomic_store_explicit(&((struct counter *)counter)->owned, false, memory_order_release);
+    atomic_store_explicit(&((struct memory_counter *)counter)->owned, false, memory_order_release);
 }
 static void counter_setup(void) {
     if (pthread_key_create(&counter_key, counter_leave)) abort();
 }
 
-static __attribute__((noinline)) struct counter *counter_claim(void) {
+static __attribute__((noinline)) struct memory_counter *counter_claim(void) {
     pthread_once(&counter_once, counter_setup);
-    struct counter *c;
+    struct memory_counter *c;
     for (c = atomic_load(&counters); c; c = c->next) {
         bool owned = false;
         if (atomic_compare_exchange_strong(&c->owned, &owned, true)) break;
@@ -74,17 +74,17 @@ static __attribute__((noinline)) struct counter *counter_claim(void) {
     return c;
 }
 
-static inline struct counter *counter_own(void) {
-    struct counter *c = my_counter;
+static inline struct memory_counter *counter_own(void) {
+    struct memory_counter *c = my_counter;
     return unlikely(!c) ? counter_claim() : c;
 }
 
-static inline void add(_Atomic size_t *sum, size_t bytes) { /* a negative count wraps, and so does the sum */
+static inline void mem_add(_Atomic size_t *sum, size_t bytes) { /* a negative count wraps, and so does the sum */
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + bytes, memory_order_relaxed);
 }
 
 static inline void count(size_t bytes) {
-    add(&counter_own()->bytes, bytes);
+    mem_add(&counter_own()->bytes, bytes);
 }
 
 void mem_count(size_t bytes) {
@@ -93,7 +93,7 @@ void mem_count(size_t bytes) {
 
 size_t mem_used(void) {
     size_t sum = 0;
-    for (struct counter *c = atomic_load(&counters); c; c = c->next)
+    for (struct memory_counter *c = atomic_load(&counters); c; c = c->next)
         sum += atomic_load_explicit(&c->bytes, memory_order_relaxed);
     /* The counters are not read at one instant, so a block freed by another thread may be missing. */
     return (ptrdiff_t)sum < 0 ? 0 : sum;
@@ -101,7 +101,7 @@ size_t mem_used(void) {
 
 size_t mem_used_by_library(enum mem_library library) {
     size_t sum = 0;
-    for (struct counter *c = atomic_load(&counters); c; c = c->next)
+    for (struct memory_counter *c = atomic_load(&counters); c; c = c->next)
         sum += atomic_load_explicit(&c->libraries[library], memory_order_relaxed);
     return (ptrdiff_t)sum < 0 ? 0 : sum;
 }
@@ -246,7 +246,7 @@ void mem_free(void *block) {
 void *mem_library_alloc(enum mem_library library, size_t size) {
     if (unlikely(size > SIZE_LIMIT)) return NULL;
     void *block = malloc(size ? size : SIZE_MIN);
-    if (likely(block != NULL)) add(&counter_own()->libraries[library], class_of(block, size ? size : SIZE_MIN));
+    if (likely(block != NULL)) mem_add(&counter_own()->libraries[library], class_of(block, size ? size : SIZE_MIN));
     return block;
 }
 
@@ -259,13 +259,13 @@ void *mem_library_realloc(enum mem_library library, void *block, size_t size) {
     if (unlikely(size > SIZE_LIMIT)) return NULL;
     size_t before = malloc_usable_size(block);
     void *moved = realloc(block, size);
-    if (likely(moved != NULL)) add(&counter_own()->libraries[library], class_of(moved, size) - before);
+    if (likely(moved != NULL)) mem_add(&counter_own()->libraries[library], class_of(moved, size) - before);
     return moved;
 }
 
 void mem_library_free(enum mem_library library, void *block) {
     if (!block) return;
-    add(&counter_own()->libraries[library], -malloc_usable_size(block));
+    mem_add(&counter_own()->libraries[library], -malloc_usable_size(block));
     free(block);
 }
 

@@ -16,6 +16,15 @@
 void *mem_alloc(size_t size) __attribute__((malloc, alloc_size(1), returns_nonnull));
 void *mem_calloc(size_t count, size_t size) __attribute__((malloc, returns_nonnull));
 void *mem_realloc(void *block, size_t size);
+/* Makes room for one more element of an array of which `count` elements are used and `capacity`, a variable, fit: it
+ * begins with `first` elements and doubles. */
+#define mem_grow(array, count, capacity, first)                                                                        \
+    do {                                                                                                               \
+        if ((count) == (capacity)) {                                                                                   \
+            (capacity) = (capacity) ? (capacity)*2 : (first);                                                          \
+            (array) = mem_realloc((array), (size_t)(capacity) * sizeof *(array));                                      \
+        }                                                                                                              \
+    } while (0)
 void *mem_try_alloc(size_t size);
 void *mem_try_calloc(size_t count, size_t size);
 void *mem_try_realloc(void *block, size_t size);

@@ -32,6 +32,7 @@ void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min
 /* The capacity is the usable size of the allocation. */
 static struct blob *blob_setup(struct blob *blob, size_t len, size_t usable, bool large) {
     atomic_init(&blob->references, 1);
+    blob->crc = 0;
     blob->large = large;
     blob->len = len;
     blob->capacity = usable - sizeof(struct blob) - 1;
@@ -66,6 +67,13 @@ struct blob *blob_try_new(size_t len) {
     return blob ? blob_setup(blob, len, bytes, false) : NULL;
 }
 
+struct blob *blob_try_new_large(size_t len) {
+    size_t bytes, usable;
+    if (!blob_bytes(len, &bytes) || atomic_load_explicit(&large_min, memory_order_acquire) == SIZE_MAX) return NULL;
+    struct blob *blob = large_allocator->take(bytes, &usable);
+    return blob ? blob_setup(blob, len, usable, true) : NULL;
+}
+
 struct blob *blob_copy(struct slice bytes) {
     struct blob *blob = blob_new(bytes.len, bytes.len);
     if (bytes.len) memcpy(blob->data, bytes.data, bytes.len);
@@ -91,7 +99,7 @@ bool blob_is_shared(const struct blob *blob) {
 }
 
 static void blob_free(struct blob *blob) {
-    atomic_store_explicit(&blob->references, 0, memory_order_relaxed); /* who still uses it, fails */
+    atomic_store_explicit(&blob->references, 0, memory_order_relaxed); /* a later use of the blob fails */
     if (blob->large)
         large_allocator->give(blob);
     else

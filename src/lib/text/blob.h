@@ -16,14 +16,17 @@
 
 struct blob {
     _Atomic uint32_t references;
-    bool large;      /* allocated by the large allocator */
-    size_t len;      /* bytes in use */
-    size_t capacity; /* bytes allocated for data */
-    char data[];     /* always followed by one spare byte for a NUL */
+    uint32_t crc;         /* CRC-32C of the bytes; 0: not computed. Main thread; a write to the bytes resets it */
+    size_t len;           /* bytes in use */
+    size_t capacity : 63; /* bytes allocated for data */
+    size_t large : 1;     /* allocated by the large allocator */
+    char data[];          /* always followed by one spare byte for a NUL */
 };
 
 struct blob *blob_new(size_t len, size_t capacity); /* contents undefined; one reference; capacity >= len */
 struct blob *blob_try_new(size_t len);              /* NULL: out of memory */
+/* From the large allocator, whatever its size. NULL: there is none, or its memory is exhausted. */
+struct blob *blob_try_new_large(size_t len);
 struct blob *blob_copy(struct slice bytes);
 struct blob *blob_hold(struct blob *blob); /* adds a reference */
 bool blob_is_shared(const struct blob *blob);

@@ -4,7 +4,8 @@
 #ifndef LIB_TEXT_LZF_H
 #define LIB_TEXT_LZF_H
 #include "lib/text/slice.h"
-/* Compresses into `to`. Returns the compressed length; 0: it exceeds `capacity` bytes, or the input exceeds 4 GiB. */
+/* Compresses into `to`. Returns the compressed length; 0: it exceeds `capacity` bytes, or the input is shorter than 4
+ * bytes or longer than 4 GiB. */
 size_t lzf_pack(struct slice from, char *to, size_t capacity);
 /* Decompresses exactly `len` bytes into `to`. False: `from` is corrupt or decompresses to another length. Never reads
  * or writes out of bounds. */

@@ -276,7 +276,7 @@ static int grisu2(double value, char digits[20], int *power) {
     return digits_generate(w, upper, lower, digits, power);
 }
 
-static size_t put(char *text, const char *bytes, int len) {
+static size_t number_put(char *text, const char *bytes, int len) {
     memcpy(text, bytes, (size_t)len);
     return (size_t)len;
 }
@@ -290,24 +290,24 @@ static size_t digits_layout(char *text, const char *digits, int n, int power) {
     size_t len = 0;
     int exponent = power + n - 1, magnitude = exponent < 0 ? -exponent : exponent;
     if (power >= 0 && magnitude < n + 7) {
-        len += put(text, digits, n);
+        len += number_put(text, digits, n);
         return len + put_zeros(text + len, power);
     }
     if (power < 0 && (power > -7 || magnitude < 4)) {
         int point = n + power; /* digits before the point */
         if (point <= 0) {
-            len += put(text, "0.", 2);
+            len += number_put(text, "0.", 2);
             len += put_zeros(text + len, -point);
-            return len + put(text + len, digits, n);
+            return len + number_put(text + len, digits, n);
         }
-        len += put(text, digits, point);
+        len += number_put(text, digits, point);
         text[len++] = '.';
-        return len + put(text + len, digits + point, n - point);
+        return len + number_put(text + len, digits + point, n - point);
     }
     text[len++] = digits[0];
     if (n > 1) {
         text[len++] = '.';
-        len += put(text + len, digits + 1, n - 1);
+        len += number_put(text + len, digits + 1, n - 1);
     }
     text[len++] = 'e';
     text[len++] = exponent < 0 ? '-' : '+';
@@ -316,14 +316,14 @@ static size_t digits_layout(char *text, const char *digits, int n, int power) {
 
 size_t format_double(char text[static 40], double value) {
     if (value >= -0x1p62 && value <= 0x1p62 && (double)(int64_t)value == value)
-        return value == 0 && signbit(value) ? put(text, "-0", 2) : format_int64(text, (int64_t)value);
+        return value == 0 && signbit(value) ? number_put(text, "-0", 2) : format_int64(text, (int64_t)value);
     return format_double_digits(text, value);
 }
 
 size_t format_double_digits(char text[static 40], double value) {
-    if (isnan(value)) return put(text, "nan", 3);
-    if (isinf(value)) return value > 0 ? put(text, "inf", 3) : put(text, "-inf", 4);
-    if (value == 0) return signbit(value) ? put(text, "-0", 2) : put(text, "0", 1);
+    if (isnan(value)) return number_put(text, "nan", 3);
+    if (isinf(value)) return value > 0 ? number_put(text, "inf", 3) : number_put(text, "-inf", 4);
+    if (value == 0) return signbit(value) ? number_put(text, "-0", 2) : number_put(text, "0", 1);
     char digits[20];
     int power;
     size_t sign = value < 0;
@@ -341,7 +341,7 @@ size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsign
     bool exact = LDBL_MANT_DIG <= 64 || (long double)(double)value == value;
     if (!exact || !(value > -0x1p62L && value < 0x1p62L)) /* the largest value has 4933 digits before the point */
         return (size_t)snprintf(text, DOUBLE_TEXT_MAX, "%.*Lf", (int)decimals, value);
-    size_t len = signbit(value) ? put(text, "-", 1) : 0;
+    size_t len = signbit(value) ? number_put(text, "-", 1) : 0;
     if (value < 0) value = -value;
     uint64_t whole = (uint64_t)value, digits = 0;
     int exponent;
@@ -362,8 +362,8 @@ size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsign
 }
 
 size_t format_long_double(char text[static DOUBLE_TEXT_MAX], long double value) {
-    if (isnan(value)) return put(text, "nan", 3);
-    if (isinf(value)) return value > 0 ? put(text, "inf", 3) : put(text, "-inf", 4);
+    if (isnan(value)) return number_put(text, "nan", 3);
+    if (isinf(value)) return value > 0 ? number_put(text, "inf", 3) : number_put(text, "-inf", 4);
     if (value >= -0x1p62L && value <= 0x1p62L && (long double)(int64_t)value == value)
         return format_int64(text, (int64_t)value);
     size_t len = format_fixed(text, value, FIXED_DECIMALS_MAX);

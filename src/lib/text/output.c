@@ -55,7 +55,7 @@ static void memory_make_space(struct output *out, size_t len) {
     m->data = mem_realloc_usable(m->data, memory_wanted(m, used, len), &m->capacity);
     memory_set(m, used);
 }
-static const struct output_ops memory_ops = {.make_space = memory_make_space};
+const struct output_ops memory_output_ops = {.make_space = memory_make_space};
 
 static void memory_fail(struct output *out) {
     struct memory_output *m = (struct memory_output *)out;
@@ -81,7 +81,7 @@ static void memory_try_space(struct output *out, size_t len) {
 static const struct output_ops memory_try_ops = {.make_space = memory_try_space, .give_up = memory_fail};
 
 void memory_output_init(struct memory_output *m) {
-    *m = (struct memory_output){.out.ops = &memory_ops};
+    *m = (struct memory_output){.out.ops = &memory_output_ops};
 }
 void memory_output_init_try(struct memory_output *m) {
     *m = (struct memory_output){.out.ops = &memory_try_ops};

@@ -16,6 +16,8 @@
 #include "lib/text/slice.h"
 #include <stdint.h>
 
+struct placement;
+
 struct output {
     char *pos; /* next byte to write */
     char *end; /* end of the space */
@@ -33,6 +35,7 @@ struct output_ops {
      * this output always copies. Called only for blobs of at least share_min bytes. */
     void (*share)(struct output *out, struct blob *blob);
     size_t share_min;
+    void (*place)(struct output *out, struct placement *placement); /* net/placement.h; NULL: it cannot */
 };
 enum {
     OUTPUT_SHARE_MIN = 16 * 1024 /* for outputs where a blob costs more than a copy of fewer bytes */,
@@ -70,12 +73,15 @@ static inline void output_fail(struct output *out) {
     if (out->ops->give_up) out->ops->give_up(out);
 }
 
-/* An output into one growing buffer. */
+/* An output into one growing buffer. It begins as MEMORY_OUTPUT_INIT, or by one of the two functions. */
 struct memory_output {
     struct output out; /* must be first */
     char *data;
     size_t capacity;
 };
+extern const struct output_ops memory_output_ops;
+#define MEMORY_OUTPUT_INIT                                                                                             \
+    { .out.ops = &memory_output_ops }
 void memory_output_init(struct memory_output *m); /* for content of bounded size: without memory the program aborts */
 void memory_output_init_try(struct memory_output *m); /* for any content: the caller looks at out.failed */
 void memory_output_free(struct memory_output *m);

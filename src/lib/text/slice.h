@@ -28,6 +28,14 @@ static inline bool slice_is(struct slice a, const char *keyword) {
     size_t len = strlen(keyword);
     return a.len == len && strncasecmp(a.data, keyword, len) == 0;
 }
+/* Removes the first line, with its newline, from `rest`, which is not empty. Returns it without the newline. */
+static inline struct slice slice_take_line(struct slice *rest) {
+    const char *end = memchr(rest->data, '\n', rest->len);
+    struct slice line = {rest->data, end ? (size_t)(end - rest->data) : rest->len};
+    size_t used = line.len + (end != NULL);
+    *rest = slice_make(rest->data + used, rest->len - used);
+    return line;
+}
 /* memcmp order; a prefix sorts before the longer slice. */
 static inline int slice_compare(struct slice a, struct slice b) {
     size_t len = a.len < b.len ? a.len : b.len;

@@ -61,7 +61,8 @@ bool rdma_announce_message(struct rdma_connection *c, uint32_t bytes, const stru
     *immediate = bytes;
     if (!announce->on) return false;
     announce->count += bytes;
-    if (bytes > RDMA_POLLED_MESSAGE_MAX || announce->count - announce->base > RDMA_POLLED_BYTES_MAX) {
+    bool long_one = bytes > RDMA_POLLED_MESSAGE_MAX || announce->count - announce->base > RDMA_POLLED_BYTES_MAX;
+    if (long_one || c->send.after_place) { /* a word proves nothing about the WRITEs of a placement */
         *immediate = announce->count;
         begin_checksum(announce);
         return false;

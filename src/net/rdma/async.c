@@ -8,10 +8,8 @@
 #include <errno.h>
 
 static void fail_connections(struct rdma_device *device, int error, const char *why) {
-    list_each(&device->owner->connections, link) {
-        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+    list_each_entry(&device->owner->connections, struct rdma_connection, link, c)
         if (c->qp.device == device) rdma_connection_failed(c, error, why);
-    }
 }
 
 static void device_removed(struct rdma_device *device) {

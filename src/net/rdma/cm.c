@@ -149,9 +149,10 @@ static const char *without_prefix(const char *reason) {
 
 /* --- Accepting --- */
 
-static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...) {
+static void rdma_cm_refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format,
+                           ...) __attribute__((format(printf, 4, 5)));
+static void rdma_cm_refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format,
+                           ...) {
     static _Thread_local struct log_limit limit = {.interval_us = 1000000, .lines = REFUSALS_LOGGED_A_SECOND};
     char text[400], device[RDMA_NAME_MAX];
     struct address from = {.host = "?"};
@@ -200,21 +201,21 @@ static bool accepted_to_refuse(struct rdma_loop *owner) {
  * untrusted connection. */
 static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size) {
     if (rdma_settings.max_clients && rdma_accepted >= rdma_settings.max_clients) {
-        refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "%u RDMA connections are open, the limit (rdma-max-clients)",
-               rdma_settings.max_clients);
+        rdma_cm_refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS,
+                       "%u RDMA connections are open, the limit (rdma-max-clients)", rdma_settings.max_clients);
         return false;
     }
     struct rdma_device *device = rdma_device_known(owner, id->verbs);
     if (device && !rdma_rx_available(&device->memory, size)) {
         char text[320];
         rdma_registration_error(EDQUOT, device->name, text, sizeof text);
-        refuse(owner, id, RDMA_REFUSED_MEMORY, "%s", text);
+        rdma_cm_refuse(owner, id, RDMA_REFUSED_MEMORY, "%s", text);
         return false;
     }
     if (!rdma_untrusted_claim(owner, size)) {
-        refuse(owner, id, RDMA_REFUSED_UNTRUSTED,
-               "clients that have not authenticated yet hold %llu bytes (rdma-max-unauthenticated-memory)",
-               (unsigned long long)rdma_untrusted_bytes());
+        rdma_cm_refuse(owner, id, RDMA_REFUSED_UNTRUSTED,
+                       "clients that have not authenticated yet hold %llu bytes (rdma-max-unauthenticated-memory)",
+                       (unsigned long long)rdma_untrusted_bytes());
         return false;
     }
     return true;
@@ -256,7 +257,7 @@ static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, const st
         if (gone)
             gave_up(c);
         else
-            refuse(owner, id, result == -EDQUOT ? RDMA_REFUSED_MEMORY : RDMA_REFUSED_RESOURCES, "%s", error);
+            rdma_cm_refuse(owner, id, result == -EDQUOT ? RDMA_REFUSED_MEMORY : RDMA_REFUSED_RESOURCES, "%s", error);
         rdma_connection_finish(c);
         return;
     }
@@ -266,7 +267,7 @@ static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, const st
 
 /* A connection request on its way to another loop. Its identifier has moved to that loop's event channel already.
  * Events that arrive before it is accepted there are ignored: accepting then fails, or does not complete in time. */
-struct placed {
+struct cm_placed {
     struct event_post post; /* must be first */
     struct rdma_loop *owner;
     struct rdma_cm_id *id;
@@ -275,20 +276,20 @@ struct placed {
 };
 
 static void placed_arrives(struct event_post *post) {
-    struct placed *placed = (struct placed *)post;
+    struct cm_placed *placed = (struct cm_placed *)post;
     accept_here(placed->owner, placed->id, &placed->asked, NULL, placed->arrived);
     mem_free(placed);
 }
 
 static void placed_dropped(struct event_post *post) {
-    rdma_destroy_id(((struct placed *)post)->id); /* the peer sees that it is rejected */
+    rdma_destroy_id(((struct cm_placed *)post)->id); /* the peer sees that it is rejected */
     mem_free(post);
 }
 
 static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const struct read_depths *asked) {
     if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener) &&
         (l->listener.rejects || !accepted_to_refuse(l->owner))) {
-        refuse(l->owner, id, RDMA_REFUSED_FULL, "the number of clients has reached maxclients");
+        rdma_cm_refuse(l->owner, id, RDMA_REFUSED_FULL, "the number of clients has reached maxclients");
         rdma_destroy_id(id);
         return;
     }
@@ -300,16 +301,16 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const str
     struct rdma_loop *owner = rdma_loop_find(loop);
     id->context = NULL;
     if (rdma_migrate_id(id, owner->channel) < 0) {
-        refuse(l->owner, id, RDMA_REFUSED_RESOURCES, "cannot move it to an I/O thread: %s", strerror(errno));
+        rdma_cm_refuse(l->owner, id, RDMA_REFUSED_RESOURCES, "cannot move it to an I/O thread: %s", strerror(errno));
         rdma_destroy_id(id);
         return;
     }
-    struct placed *placed = mem_alloc(sizeof *placed);
-    *placed = (struct placed){.post = {.run = placed_arrives, .drop = placed_dropped},
-                              .owner = owner,
-                              .id = id,
-                              .asked = *asked,
-                              .arrived = l->listener.arrived};
+    struct cm_placed *placed = mem_alloc(sizeof *placed);
+    *placed = (struct cm_placed){.post = {.run = placed_arrives, .drop = placed_dropped},
+                                 .owner = owner,
+                                 .id = id,
+                                 .asked = *asked,
+                                 .arrived = l->listener.arrived};
     event_loop_post(loop, &placed->post);
 }
 
@@ -480,8 +481,8 @@ static void removal_log(const struct rdma_cm_id *id) {
     log_limited(&limit, LOG_LEVEL_WARNING, "RDMA: the device %s was removed", rdma_device_text(id, device));
 }
 
-static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, int status,
-                     const struct read_depths *depths) {
+static void rdma_cm_on_event(struct rdma_connection *c, enum rdma_cm_event_type type, int status,
+                             const struct read_depths *depths) {
     if (c->finished || c->end_pending) return;
     switch (type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: on_address_resolved(c); break;
@@ -509,8 +510,7 @@ static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, in
  */
 static void on_removal(struct rdma_loop *owner, struct rdma_cm_id *id) {
     removal_log(id);
-    list_each(&owner->listeners, link) {
-        struct rdma_listener *l = container_of(link, struct rdma_listener, link);
+    list_each_entry(&owner->listeners, struct rdma_listener, link, l) {
         if (l->id != id) continue;
         struct rdma_device *device = rdma_device_known(owner, id->verbs);
         if (device) rdma_device_gone(device);
@@ -537,7 +537,7 @@ static void cm_ready(struct event_io *io, int mask) {
         else if (type == RDMA_CM_EVENT_DEVICE_REMOVAL)
             on_removal(owner, id);
         else if (id->context && type != RDMA_CM_EVENT_TIMEWAIT_EXIT && type != RDMA_CM_EVENT_ADDR_CHANGE)
-            on_event(id->context, type, status, &depths);
+            rdma_cm_on_event(id->context, type, status, &depths);
     }
 }
 

@@ -116,6 +116,8 @@ static int device_poll(struct event_poller *poller) {
     /* Before the thread sleeps, every polled peer gets a PollEnd and answers it. First spin for as long as that takes,
      * in the hope of a message. */
     uint32_t spin_us = rdma_settings.busy_poll_us;
+    /* A thread that is to poll for longer has a CPU of its own. */
+    if (device->placing && !device->polls.count && spin_us <= RDMA_SPIN_LONG_US) spin_us = 0;
     if (spin_us) {
         if (spin_us < RDMA_SPIN_LONG_US && device->short_waits >= RDMA_SHORT_WAITS) spin_us = RDMA_SPIN_LONG_US;
         spin_us += (uint32_t)device->polls.count * RDMA_POLLED_PATIENCE_US;
@@ -124,6 +126,8 @@ static int device_poll(struct event_poller *poller) {
     int done = drain(device, RDMA_POLL_MAX);
     if (device->polls.count) rdma_polled_check(device);
     if (device->starved.len) rdma_send_feed(device);
+    if (__builtin_expect(device->values.jobs || device->values.ended, 0) && rdma_values_ended(&device->values))
+        rdma_place_resume(device);
     if (device->owner->ready.len) {
         done += (int)device->owner->ready.len;
         run_ready(device->owner);
@@ -136,7 +140,7 @@ static int device_poll(struct event_poller *poller) {
 static bool device_prepare_sleep(struct event_poller *poller) {
     struct rdma_device *device = container_of(poller, struct rdma_device, poller);
     if (!rdma_usable()) return true;
-    if (device->owner->ready.len) return false;
+    if (device->owner->ready.len || device->values.ended) return false;
     if (device->polls.count) {
         if (fetch_completions(device) || rdma_polled_check(device)) return false;
         rdma_polled_end_all(device);

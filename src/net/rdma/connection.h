@@ -51,10 +51,15 @@ struct rdma_sender {
     bool wants_control; /* a control message or a READ waits for space in the send queue */
     /* Output. */
     struct output_queue output;
-    struct rdma_chunk *held, **held_end; /* chunks that posted requests still read */
-    struct rdma_chunk *copies;           /* chunk for copies of bytes that a request cannot read in place */
-    uint32_t copies_used;                /* bytes of it */
-    size_t chunks;                       /* chunks that the connection holds, without `control` */
+    struct rdma_chunk *held, **held_end;            /* chunks that posted requests still read */
+    struct rdma_chunk *copies;                      /* chunk for copies of bytes that a request cannot read in place */
+    uint32_t copies_used;                           /* bytes of it */
+    size_t chunks;                                  /* chunks that the connection holds, without `control` */
+    struct list places;                             /* placements that are not posted yet, or in parts (placement.h) */
+    struct list placed;                             /* those that are posted, until their requests have completed */
+    bool after_place;                               /* no message was sent since a WRITE of a placement */
+    uint32_t place_reads;                           /* READs of placements that were posted */
+    uint32_t place_read_seqs[RDMA_PLACE_READS_MAX]; /* of the last ones, by their number */
     struct list values;         /* segments of blobs sent without a copy, until their requests have completed */
     struct rdma_chunk *control; /* memory of control messages where the device has no inline sends */
     /* Sequence numbers of requests. */
@@ -123,6 +128,7 @@ enum rdma_polled_state {
 /* polled.h: messages of a peer that we poll. Counts as in struct rdma_announcer. */
 struct rdma_polled {
     enum rdma_polled_state state;
+    bool excluded;   /* rdma_find_by_completions() */
     bool agreed;     /* it is counted in rdma_polls.users */
     bool ending;     /* PollEnd is sent or waits for space in the send queue */
     bool want_end;   /* PollEnd waits */
@@ -165,10 +171,11 @@ struct rdma_untrusted {
 
 /* lifetime.h: how the connection ends */
 struct rdma_ending {
-    int failure;       /* errno to end with, from the ready list */
-    char *note;        /* text of the failure */
-    bool refused;      /* the peer's device refused a request: key, bounds or rights */
-    bool refused_read; /* the refused request was a READ */
+    int failure;        /* errno to end with, from the ready list */
+    char *note;         /* text of the failure */
+    bool refused;       /* the peer's device refused a request: key, bounds or rights */
+    bool refused_read;  /* the refused request was a READ */
+    bool refused_place; /* it belonged to a placement */
     bool released;
 };
 
@@ -189,12 +196,13 @@ struct rdma_connection {
     const struct rdma_callbacks *callbacks;
     struct rdma_queue_pair qp;
     enum rdma_phase phase;
-    bool passive;      /* accepted, not connected by us */
-    bool end_pending;  /* the peer disconnected or the transport failed: report it after the bytes that arrived */
-    bool flushed;      /* the queue pair failed without a cause: the peer is gone, or an event gives the cause soon */
-    bool lingering;    /* closed, and its output is still on its way */
-    bool finished;     /* the struct is freed at the end of the iteration */
-    uint64_t features; /* features agreed on */
+    bool passive;       /* accepted, not connected by us */
+    bool end_pending;   /* the peer disconnected or the transport failed: report it after the bytes that arrived */
+    bool flushed;       /* the queue pair failed without a cause: the peer is gone, or an event gives the cause soon */
+    bool lingering;     /* closed, and its output is still on its way */
+    bool finished;      /* the struct is freed at the end of the iteration */
+    uint64_t features;  /* features agreed on */
+    uint8_t read_depth; /* READs in flight, at most, as negotiated */
     struct list_link link, ready_link;
     struct event_timer timer; /* of connecting, registering, stalling, lingering */
     char target[128];         /* address of the peer, for display */
@@ -205,7 +213,6 @@ struct rdma_connection {
     struct rdma_ring ring;
     struct rdma_polled polled;
     struct rdma_reads *reads; /* read.h: windows and reads; NULL: there never were any */
-    uint8_t read_depth;       /* read.h: reads in flight, at most, as negotiated */
     struct rdma_negotiation negotiation;
     bool notified; /* control.h: the connection manager knows that data arrived before the message that completes
                       connecting */

@@ -55,7 +55,7 @@ void rdma_device_set_removed(struct rdma_device *device) {
 
 /* --- Queues and queue pairs --- */
 
-/* The choice is kept: further queues of this thread use the same vector, and connecting is no time to read files. */
+/* The choice is kept: further queues of this thread use the same vector, and a connect must not read files. */
 static int own_vector(struct rdma_device *device, int vectors) {
     if (device->own_vector != RDMA_VECTOR_AUTO) return device->own_vector;
     cpu_set_t cpus;
@@ -229,6 +229,7 @@ static bool device_open(struct rdma_device *device, const struct rdma_device_han
     rdma_memory_init(&device->memory, device->pd, &device->owner->stats);
     device->memory.work = memory_has_work;
     device->values.memory = device->polls.memory = &device->memory;
+    device->values.loop = device->owner->loop;
     *what = "create a completion channel";
     if (!(device->channel = ibv_create_comp_channel(device->verbs)) || rdma_set_nonblocking(device->channel->fd) < 0)
         return false;
@@ -260,10 +261,8 @@ static bool device_open(struct rdma_device *device, const struct rdma_device_han
 }
 
 struct rdma_device *rdma_device_known(struct rdma_loop *owner, const struct ibv_context *verbs) {
-    list_each(&owner->devices, link) {
-        struct rdma_device *device = container_of(link, struct rdma_device, link);
+    list_each_entry(&owner->devices, struct rdma_device, link, device)
         if (device->verbs == verbs && !device->removed) return device;
-    }
     return NULL;
 }
 

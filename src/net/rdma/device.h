@@ -37,7 +37,8 @@ enum {
     RDMA_QUEUES_MAX = 16,
     RDMA_QP_PAGE = 4096,
     RDMA_TICK_US = 250 * 1000,
-    RDMA_SPIN_LONG_US = 200, /* after RDMA_SHORT_WAITS sleeps in a row that were shorter, spin for this long */
+    RDMA_PLACE_READS_MAX = 16, /* READs of placements in flight on a connection */
+    RDMA_SPIN_LONG_US = 200,   /* after RDMA_SHORT_WAITS sleeps in a row that were shorter, spin for this long */
     RDMA_SHORT_WAITS = 2,
 };
 
@@ -138,6 +139,8 @@ struct rdma_device {
     uint32_t max_inline; /* what creating a queue pair last granted */
     int max_sge;
     uint32_t send_depth, own_depth;
+    uint32_t place_piece; /* place.c: bytes of a request of a placement */
+    uint32_t placing;     /* large placements in progress: the thread does not spin until the device has moved them */
 };
 
 /* Handlers that the layer above installs (completion.h). */

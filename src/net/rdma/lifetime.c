@@ -89,12 +89,24 @@ static void end_now(struct rdma_connection *c) {
     conn->events->closed(conn);
 }
 
+static const char *refusal(const struct rdma_connection *c) {
+    static _Thread_local struct log_limit limit = {.interval_us = 1000000, .lines = 20};
+    if (!c->ending.refused_place)
+        return c->ending.refused_read ? "the peer's device refused a READ: its key, bounds or rights"
+                                      : "remote access error";
+    const char *what = c->ending.refused_read
+                           ? "its device refused a READ of the memory that a placement names: key, bounds or rights"
+                           : "its device refused a WRITE to the memory that a placement names: key, bounds or rights";
+    char name[RDMA_NAME_MAX];
+    log_limited(&limit, LOG_LEVEL_WARNING, "RDMA: closing the connection of %s: %s", rdma_connection_name(c, name),
+                what);
+    return what;
+}
+
 static uint64_t still_silent(struct event_timer *timer) {
     struct rdma_connection *c = container_of(timer, struct rdma_connection, timer);
     if (c->ending.refused)
-        rdma_connection_failed(c, EACCES,
-                               c->ending.refused_read ? "the peer's device refused a READ: its key, bounds or rights"
-                                                      : "remote access error");
+        rdma_connection_failed(c, EACCES, refusal(c));
     else
         rdma_connection_failed(c, ECONNRESET, "the queue pair was flushed");
     return 0;
@@ -102,6 +114,7 @@ static uint64_t still_silent(struct event_timer *timer) {
 
 void rdma_connection_run(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
+    if (c->lingering && !c->finished && !c->flushed) rdma_send_continue(c); /* what is placed in several turns */
     if (c->finished || c->receive.showing || conn->state >= CONN_ENDED) return;
     if (conn->state == CONN_OPEN) {
         rdma_receive_settle(c);
@@ -112,7 +125,8 @@ void rdma_connection_run(struct rdma_connection *c) {
         }
         if (c->reads) rdma_reads_run(c);
         if (conn->state != CONN_OPEN) return;
-        if (c->send.waiting && rdma_send_pending(c) == 0 && !c->end_pending) {
+        if (c->send.places.len) rdma_send_continue(c);
+        if (c->send.waiting && rdma_send_pending(c) == 0 && !c->send.places.len && !c->end_pending) {
             c->send.waiting = false;
             if (conn->events->drained) conn->events->drained(conn);
             if (conn->state != CONN_OPEN) return;
@@ -144,7 +158,9 @@ void rdma_connection_broken(struct rdma_connection *c, const struct ibv_wc *wc) 
          * WRITEs because the peer deregisters its buffer first. The event that reports the end may follow. */
         if (wc->status == IBV_WC_REM_ACCESS_ERR) {
             c->ending.refused = true;
-            c->ending.refused_read = rdma_reads_holds(c, (uint32_t)(wc->wr_id >> 1));
+            uint32_t seq = (uint32_t)(wc->wr_id >> 1);
+            c->ending.refused_read = rdma_reads_holds(c, seq);
+            c->ending.refused_place = rdma_place_holds(c, seq, &c->ending.refused_read);
         }
         if (c->flushed) return;
         c->flushed = true;
@@ -171,8 +187,7 @@ static uint64_t loop_tick(struct event_timer *timer) {
     owner->ticked_us = now;
     list_each(&owner->connections, link) rdma_connection_tick(container_of(link, struct rdma_connection, link), now);
     rdma_untrusted_tick(owner);
-    list_each(&owner->devices, device_link) {
-        struct rdma_device *device = container_of(device_link, struct rdma_device, link);
+    list_each_entry(&owner->devices, struct rdma_device, link, device) {
         device->memory.growths_left = RDMA_GROWTHS_A_TICK;
         rdma_shared_rearm(device);
         if (!device->starved.len) continue;

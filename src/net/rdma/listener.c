@@ -26,8 +26,8 @@ static void listener_stop(struct listener *listener) {
     l->closed = true;
     event_timer_cancel(listener->loop, &l->retry);
     if (list_is_linked(&l->link)) list_remove(&l->owner->listeners, &l->link);
-    list_each(&l->owner->connections, link) { /* connections being accepted lose their listener */
-        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+    list_each_entry(&l->owner->connections, struct rdma_connection, link,
+                    c) { /* connections being accepted lose their listener */
         if (c->connecting.listener != l) continue;
         c->connecting.listener = NULL;
         rdma_connection_finish(c);

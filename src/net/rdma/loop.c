@@ -20,14 +20,13 @@ enum {
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t stats_shown;
-static struct list registry;             /* of rdma_loops */
-static struct rdma_stats finished_stats; /* of loops that are gone */
+static struct list registry = LIST_INIT(registry); /* of rdma_loops */
+static struct rdma_stats finished_stats;           /* of loops that are gone */
 
 static void process_init(void) {
     /* Before anything is registered. Where the kernel copies pinned pages of private memory it is not needed, and must
      * not be called: libibverbs would hide all registered memory from children, values included (values.h). */
     if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) ibv_fork_init();
-    list_init(&registry);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -46,11 +45,10 @@ static void count_pauses(struct rdma_loop *owner) {
 }
 
 static void loop_trim(struct rdma_loop *owner) {
-    list_each(&owner->devices, link) {
-        struct rdma_device *device = container_of(link, struct rdma_device, link);
+    list_each_entry(&owner->devices, struct rdma_device, link, device) {
         rdma_polls_tidy(&device->polls);
         value_arena_trim();
-        rdma_values_tidy(&device->values);
+        rdma_values_tidy(&device->values, UINT64_MAX);
         rdma_memory_trim(&device->memory);
     }
 }
@@ -80,15 +78,13 @@ static void ask_stats(void) {
     until.tv_nsec += STATS_WAIT_MS * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    list_each(&registry, link) {
-        struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+    list_each_entry(&registry, struct rdma_loop, registry_link, owner) {
         if (!owner->joined || owner->asked) continue;
         owner->asked = true;
         owner->show_stats.run = show_stats;
         event_loop_post(owner->loop, &owner->show_stats);
     }
-    list_each(&registry, link) {
-        const struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+    list_each_entry(&registry, const struct rdma_loop, registry_link, owner) {
         while (owner->asked && pthread_cond_timedwait(&stats_shown, &registry_lock, &until) != ETIMEDOUT) {
         }
     }
@@ -99,8 +95,7 @@ void rdma_loops_sum(struct rdma_stats *sum) {
     pthread_mutex_lock(&registry_lock);
     ask_stats();
     *sum = finished_stats;
-    list_each(&registry, link) {
-        struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+    list_each_entry(&registry, struct rdma_loop, registry_link, owner) {
         if (!owner->joined) count_pauses(owner);
         add_stats(sum, owner->joined ? &owner->shown : &owner->stats);
     }
@@ -112,10 +107,7 @@ void rdma_loops_sum(struct rdma_stats *sum) {
 void rdma_loops_trim(struct rdma_loop *self) {
     loop_trim(self);
     pthread_mutex_lock(&registry_lock);
-    list_each(&registry, link) {
-        struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
-        owner->trim = owner->joined;
-    }
+    list_each_entry(&registry, struct rdma_loop, registry_link, owner) owner->trim = owner->joined;
     ask_stats();
     pthread_mutex_unlock(&registry_lock);
 }
@@ -129,10 +121,8 @@ void rdma_loop_joined(struct rdma_loop *owner) {
 struct rdma_loop *rdma_loop_find(const struct event_loop *loop) {
     struct rdma_loop *found = NULL;
     pthread_mutex_lock(&registry_lock);
-    list_each(&registry, link) {
-        struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+    list_each_entry(&registry, struct rdma_loop, registry_link, owner)
         if (owner->loop == loop) found = owner;
-    }
     pthread_mutex_unlock(&registry_lock);
     return found;
 }
@@ -140,10 +130,8 @@ struct rdma_loop *rdma_loop_find(const struct event_loop *loop) {
 void rdma_loops_visit_others(const struct rdma_loop *self, void (*visit)(struct rdma_loop *other, void *context),
                              void *context) {
     pthread_mutex_lock(&registry_lock);
-    list_each(&registry, link) {
-        struct rdma_loop *other = container_of(link, struct rdma_loop, registry_link);
+    list_each_entry(&registry, struct rdma_loop, registry_link, other)
         if (other != self) visit(other, context);
-    }
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -156,12 +144,12 @@ static uint64_t loop_tidy(struct event_timer *timer) {
     uint64_t began = clock_monotonic_us(), now = clock_mono();
     bool age = now - owner->aged_us >= RDMA_MEMORY_AGE_US, soon = false, later = false;
     if (age) owner->aged_us = now;
-    list_each(&owner->devices, link) {
-        struct rdma_device *device = container_of(link, struct rdma_device, link);
+    list_each_entry(&owner->devices, struct rdma_device, link, device) {
         if (!rdma_receives_retry(device)) soon = true;
         if (rdma_memory_tidy(&device->memory, TIDY_BUDGET_US)) soon = true;
         if (!age || rdma_memory_age(&device->memory)) later = true;
-        if (rdma_values_tidy(&device->values)) later = true;
+        if (rdma_values_tidy(&device->values, TIDY_BUDGET_US)) soon = true;
+        if (device->values.held) later = true;
         rdma_polls_tidy(&device->polls);
     }
     uint64_t ended = clock_monotonic_us(), pause_us = (ended - began) * (TIDY_SHARE - 1);

@@ -36,7 +36,7 @@ static void slot_give(struct rdma_connection *c) {
 /* --- When to poll --- */
 
 uint64_t rdma_polled_possible(const struct rdma_connection *c) {
-    return c->qp.max_inline >= sizeof(uint64_t) ? RDMA_FEATURE_POLLED : 0;
+    return c->qp.max_inline >= sizeof(uint64_t) && !c->polled.excluded ? RDMA_FEATURE_POLLED : 0;
 }
 
 void rdma_polled_init(struct rdma_connection *c) {
@@ -52,7 +52,7 @@ static void begin_checksum_in(struct rdma_polled *polled, uint32_t count) {
 }
 
 /* If it cannot begin now, the next message tries again. */
-static void begin(struct rdma_connection *c) {
+static void rdma_polled_begin(struct rdma_connection *c) {
     struct rdma_polled *polled = &c->polled;
     bool may = polled->begins_left && !c->end_pending && c->conn.state == CONN_OPEN && (c->conn.trusted || !c->passive);
     if (!may || !slot_take(c)) return;
@@ -74,10 +74,10 @@ void rdma_polled_after_immediate(struct rdma_connection *c) {
         polled->sleeps = c->owner->stats.sleeps;
         polled->immediates = 0;
     }
-    if (++polled->immediates >= polled->after) begin(c);
+    if (++polled->immediates >= polled->after) rdma_polled_begin(c);
 }
 
-static void end(struct rdma_connection *c) {
+static void rdma_polled_end(struct rdma_connection *c) {
     c->polled.ending = true;
     c->polled.want_end = !rdma_send_count(c, RDMA_OP_POLL_END, 0);
     if (c->polled.want_end) c->send.wants_control = true;
@@ -86,7 +86,7 @@ static void end(struct rdma_connection *c) {
 void rdma_polled_end_all(struct rdma_device *device) {
     for (int i = 0; i < device->polls.count; i++) {
         struct rdma_connection *c = device->polls.entries[i].conn;
-        if (!c->polled.ending && !c->end_pending && !c->finished) end(c);
+        if (!c->polled.ending && !c->end_pending && !c->finished) rdma_polled_end(c);
     }
 }
 
@@ -96,7 +96,7 @@ void rdma_polled_tick(struct rdma_connection *c) {
     if (polled->state == RDMA_POLLED_OFF)
         slot_give(c);
     else if (polled->state == RDMA_POLLED_ON && !polled->ending && polled->ticked == polled->count_in)
-        end(c);
+        rdma_polled_end(c);
     polled->ticked = polled->count_in;
 }
 
@@ -169,10 +169,10 @@ static uint32_t crc_of_next(const struct rdma_connection *c, uint32_t len) {
     return first < len ? crc32c(crc, rx->data, len - first) : crc;
 }
 
-enum check { CHECK_NOTHING, CHECK_TAKEN, CHECK_AGAIN };
+enum polled_check { CHECK_NOTHING, CHECK_TAKEN, CHECK_AGAIN };
 
 /* Treat an impossible count like a checksum that does not match. */
-static enum check doubt(struct rdma_connection *c, uint32_t len) {
+static enum polled_check doubt(struct rdma_connection *c, uint32_t len) {
     struct rdma_polled *polled = &c->polled;
     polled->doubt += len + LINE;
     c->owner->stats.polled_again++;
@@ -182,7 +182,7 @@ static enum check doubt(struct rdma_connection *c, uint32_t len) {
     return CHECK_NOTHING;
 }
 
-static enum check check_word(struct rdma_connection *c, struct rdma_poll_entry *entry, uint64_t word) {
+static enum polled_check check_word(struct rdma_connection *c, struct rdma_poll_entry *entry, uint64_t word) {
     struct rdma_polled *polled = &c->polled;
     uint32_t count = rdma_word_count(word), len = count - polled->count_in;
     if (len == 0 || (int32_t)len < 0) { /* an immediate has announced more meanwhile */
@@ -218,7 +218,7 @@ bool rdma_polled_check(struct rdma_device *device) {
     for (int i = 0; i < count; i++) {
         struct rdma_connection *c = changed[i]->conn;
         found |= check_word(c, changed[i], words[i]) == CHECK_TAKEN;
-        if (c->polled.distrusted && !c->polled.ending) end(c);
+        if (c->polled.distrusted && !c->polled.ending) rdma_polled_end(c);
     }
     return found;
 }
@@ -231,7 +231,7 @@ void rdma_polled_take_until(struct rdma_connection *c, uint32_t count) {
 
 /* Bytes that do not match by now are lost, like any others in flight. */
 void rdma_polled_take(struct rdma_connection *c) {
-    enum check result = CHECK_AGAIN;
+    enum polled_check result = CHECK_AGAIN;
     while (result == CHECK_AGAIN && may_check(c)) {
         struct rdma_poll_entry *entry = &c->qp.device->polls.entries[c->polled.entry];
         uint64_t word = atomic_load_explicit(entry->word, memory_order_acquire);

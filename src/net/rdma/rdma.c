@@ -35,8 +35,7 @@ static void loop_free(struct event_attachment *attachment) {
     if (!rdma_usable()) return; /* all of it belongs to the parent */
     while (owner->listeners.len)
         listener_close(&container_of(list_first(&owner->listeners), struct rdma_listener, link)->listener);
-    list_each(&owner->connections, link) {
-        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+    list_each_entry(&owner->connections, struct rdma_connection, link, c) {
         c->conn.state = CONN_CLOSED;
         rdma_connection_finish(c);
     }
@@ -101,6 +100,9 @@ bool rdma_discard(struct connection *conn, size_t len) {
     rdma_of(conn)->receive.discard = len;
     rdma_set_reading(conn);
     return true;
+}
+void rdma_find_by_completions(struct connection *conn) {
+    if (conn->transport == &transport_rdma) rdma_of(conn)->polled.excluded = true;
 }
 static void rdma_set_trusted(struct connection *conn) {
     if (conn->trusted) rdma_untrusted_leave(rdma_of(conn));

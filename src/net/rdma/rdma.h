@@ -15,6 +15,9 @@ const struct rdma_stats *rdma_stats(void); /* of all threads; valid until this t
  * without a look at them, and `readable` is called, also if nothing follows them. conn_peek() must be empty. False: the
  * connection is of another transport. */
 bool rdma_discard(struct connection *conn, size_t len);
+/* For an owner whose peer writes into memory that the owner has registered: call it right after conn_connect().
+ * Messages are then found by completions, which order memory behind them, and never by looking at memory (polled.h). */
+void rdma_find_by_completions(struct connection *conn);
 /* Returns free registered memory of this loop and of the loops of other threads to the system. */
 void rdma_trim(struct event_loop *loop);
 #endif

@@ -17,7 +17,7 @@
 #include <errno.h>
 #include <string.h>
 
-struct read {
+struct rdma_read {
     uint64_t address;
     char *to;
     uint32_t rkey, lkey, length;
@@ -29,10 +29,10 @@ struct read {
 struct rdma_reads {
     struct list windows;
     uint32_t started, posted, completed, reported;
-    struct read queue[RDMA_READS_MAX];
+    struct rdma_read queue[RDMA_READS_MAX];
 };
 
-static inline struct read *read_at(struct rdma_reads *reads, uint32_t index) {
+static inline struct rdma_read *read_at(struct rdma_reads *reads, uint32_t index) {
     return &reads->queue[index % RDMA_READS_MAX];
 }
 
@@ -86,7 +86,7 @@ int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *ba
                      struct rdma_window *window) {
     *window = (struct rdma_window){.base = base, .length = length, .use = use};
     if (!rdma_window_possible(conn)) return -EOPNOTSUPP;
-    if (use == RDMA_WINDOW_OFFERED && has_tls(conn)) return -EPERM;
+    if ((use == RDMA_WINDOW_OFFERED || use == RDMA_WINDOW_PLACED) && has_tls(conn)) return -EPERM;
     if (conn_is_remote(conn))
         return open_remote(conn, &(struct opening){.window = window, .use = use, .base = base, .length = length});
     if (conn->state != CONN_OPEN || !(conn = conn_carrier(conn))) return -ENOTCONN;
@@ -95,6 +95,7 @@ int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *ba
     if (length == 0) return -EINVAL;
     if (!rdma_memory_leaves_share(length)) return -EDQUOT;
     int access = use == RDMA_WINDOW_TARGET ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ;
+    if (use == RDMA_WINDOW_PLACED) access |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
     window->mr = rdma_register(&c->qp.device->memory, base, length, access, RDMA_MEMORY_WINDOWS);
     if (!window->mr) return errno ? -errno : -EIO;
     if (use != RDMA_WINDOW_TARGET) window->rkey = window->mr->rkey;
@@ -142,13 +143,13 @@ int rdma_read_start(struct connection *conn, const struct rdma_window *target, s
     struct rdma_reads *reads = c->reads;
     if (reads->started - reads->reported >= c->read_depth) return -EAGAIN;
     must_less(reads->started - reads->reported, (uint32_t)RDMA_READS_MAX);
-    *read_at(reads, reads->started++) = (struct read){.address = address,
-                                                      .to = (char *)target->base + offset,
-                                                      .rkey = rkey,
-                                                      .lkey = target->mr->lkey,
-                                                      .length = length,
-                                                      .done = done,
-                                                      .context = context};
+    *read_at(reads, reads->started++) = (struct rdma_read){.address = address,
+                                                           .to = (char *)target->base + offset,
+                                                           .rkey = rkey,
+                                                           .lkey = target->mr->lkey,
+                                                           .length = length,
+                                                           .done = done,
+                                                           .context = context};
     c->send.wants_control = true;
     c->callbacks->pump_control(c);
     return 0;
@@ -157,12 +158,12 @@ int rdma_read_start(struct connection *conn, const struct rdma_window *target, s
 bool rdma_reads_pump(struct rdma_connection *c) {
     struct rdma_reads *reads = c->reads;
     while (reads->posted != reads->started) {
-        struct read *read = read_at(reads, reads->posted);
+        struct rdma_read *read = read_at(reads, reads->posted);
         struct ibv_sge sge = {.addr = (uintptr_t)read->to, .length = read->length, .lkey = read->lkey};
         struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
         wr.wr.rdma.remote_addr = read->address;
         wr.wr.rdma.rkey = read->rkey;
-        if (!rdma_send_read(c, &wr)) return false;
+        if (!rdma_send_read(c, &wr, true)) return false;
         read->seq = c->send.posted;
         reads->posted++;
         if (c->end_pending) return true; /* posting failed */
@@ -174,7 +175,7 @@ void rdma_reads_completed(struct rdma_connection *c) {
     struct rdma_reads *reads = c->reads;
     uint32_t before = reads->completed;
     while (reads->completed != reads->posted) {
-        const struct read *read = read_at(reads, reads->completed);
+        const struct rdma_read *read = read_at(reads, reads->completed);
         if (!rdma_seq_reached(read->seq, c->send.retired)) break;
         reads->completed++;
         c->owner->stats.reads++;
@@ -191,14 +192,14 @@ bool rdma_reads_holds(const struct rdma_connection *c, uint32_t seq) {
 }
 
 /* Calls the oldest read back. The callback may close the connection, which frees c->reads. */
-static void report(struct rdma_connection *c, int error) {
+static void rdma_read_report(struct rdma_connection *c, int error) {
     must(c->reads->reported != c->reads->started);
-    struct read read = *read_at(c->reads, c->reads->reported++);
+    struct rdma_read read = *read_at(c->reads, c->reads->reported++);
     read.done(&c->conn, read.context, error ? error : (int64_t)read.length);
 }
 
 void rdma_reads_run(struct rdma_connection *c) {
-    while (c->reads && c->conn.state == CONN_OPEN && c->reads->reported != c->reads->completed) report(c, 0);
+    while (c->reads && c->conn.state == CONN_OPEN && c->reads->reported != c->reads->completed) rdma_read_report(c, 0);
 }
 
 void rdma_reads_fail(struct rdma_connection *c, int error) {
@@ -206,7 +207,7 @@ void rdma_reads_fail(struct rdma_connection *c, int error) {
     uint32_t last = c->reads->started; /* a callback that tries to start another one is refused */
     while (c->reads && c->reads->reported != last) {
         c->owner->stats.reads_failed++;
-        report(c, error);
+        rdma_read_report(c, error);
     }
 }
 

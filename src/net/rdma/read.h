@@ -11,14 +11,14 @@
  *
  * Rights
  *   A window is a memory region of its own with a single right: an offered window can be read by peers and written by
- *   nobody; a target can be written by the local device, for reads of this process, and is closed to peers. Closing a
- *   window revokes the key before rdma_window_close() returns. A later read with the key fails at the reader, whatever
- *   memory is registered then.
- *   A device accepts a key from every connection of the same protection domain, that is of the same loop, so the key
- *   must be known to no other peer. It is random only as far as the device makes it so: a peer may guess it, as it may
- *   guess the key of a receive buffer (memory.h), and a wrong guess costs it the connection. Offer a window for a
- *   short time, to an authenticated peer, and with nothing in it that this peer may not read. Rejected: memory windows
- *   of type 2, which are bound to a queue pair; few devices have them.
+ *   nobody, except that one for direct placement can be written; a target can be written by the local device, for reads
+ * of this process, and is closed to peers. Closing a window revokes the key before rdma_window_close() returns. A later
+ * read with the key fails at the reader, whatever memory is registered then. A device accepts a key from every
+ * connection of the same protection domain, that is of the same loop, so the key must be known to no other peer. It is
+ * random only as far as the device makes it so: a peer may guess it, as it may guess the key of a receive buffer
+ * (memory.h), and a wrong guess costs it the connection. Offer a window for a short time, to an authenticated peer, and
+ * with nothing in it that this peer may not read. Rejected: memory windows of type 2, which are bound to a queue pair;
+ * few devices have them.
  *
  * Reads in flight
  *   The two ends negotiate how many reads each may have in flight while they connect, from the limits of their devices
@@ -53,6 +53,7 @@ enum {
 enum rdma_window_use {
     RDMA_WINDOW_OFFERED,        /* the peer may read the range */
     RDMA_WINDOW_OFFERED_SEALED, /* the same; the bytes are encrypted at all times, so the connection may be TLS */
+    RDMA_WINDOW_PLACED,         /* the peer may read and write the range: for direct placement, by clients */
     RDMA_WINDOW_TARGET,         /* reads of this end may store bytes in the range */
 };
 
@@ -63,7 +64,7 @@ struct ibv_mr;
 struct rdma_window {
     void *base;
     size_t length;
-    uint32_t rkey; /* offered: the key for the peer, in host byte order; else 0 */
+    uint32_t rkey; /* offered, placed: the key for the peer, in host byte order; else 0 */
     enum rdma_window_use use;
     struct connection *conn; /* of transport_rdma; NULL: closed */
     struct connection *home; /* the half of conn that is here, where conn is on another thread; else NULL */
@@ -82,8 +83,8 @@ bool rdma_window_is_seen_by_child(void);
  * this thread: open a window once and use it often. The bytes count as rdma_settings.max_registered and in INFO
  * (rdma_registered_window_bytes). The last eighth of the limit is left to new connections.
  * Returns 0 or -errno: -EOPNOTSUPP: not an RDMA connection, or a target on another thread; -ENOTCONN: it is not open;
- * -EPERM: OFFERED on a connection with TLS; -EINVAL: no bytes; -EDQUOT: the limit; else the device refused (-ENOMEM:
- * the limit of locked memory, -EFAULT: not mapped). */
+ * -EPERM: OFFERED or PLACED on a connection with TLS; -EINVAL: no bytes; -EDQUOT: the limit; else the device refused
+ * (-ENOMEM: the limit of locked memory, -EFAULT: not mapped). */
 int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *base, size_t length,
                      struct rdma_window *window);
 /* Revokes the key and unpins the memory. conn_close() does this for all windows of the connection, so that their memory

@@ -15,10 +15,6 @@ enum {
 
 /* --- Receiving --- */
 
-static inline uint32_t quarter(const struct rdma_connection *c) {
-    return c->receive.rx->size / 4;
-}
-
 void rdma_ring_begin_in(struct rdma_connection *c) {
     must(!c->receive.is_ring && c->receive.registered);
     c->receive.is_ring = true;
@@ -57,7 +53,7 @@ static uint32_t creditable(const struct rdma_connection *c) {
 static bool credit_due(const struct rdma_connection *c) {
     if (c->receive.next) return false;
     uint32_t bytes = creditable(c);
-    return bytes && (bytes >= quarter(c) || c->receive.writable == 0);
+    return bytes && (bytes >= c->receive.rx->size / 4 || c->receive.writable == 0);
 }
 
 /* Sends a Credit if enough bytes are free. */

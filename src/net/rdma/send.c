@@ -110,6 +110,7 @@ static void reap(struct rdma_connection *c) {
         !in_flight(c, chunk))
         retire_chunk(c);
     if (c->send.copies && !in_flight(c, c->send.copies)) retire_copies(c);
+    if (__builtin_expect(c->send.placed.len != 0, 0)) rdma_place_reap(c);
 }
 
 void rdma_send_unregister(struct rdma_connection *c) {
@@ -141,6 +142,7 @@ void rdma_send_unregister(struct rdma_connection *c) {
 
 void rdma_send_drop(struct rdma_connection *c) {
     while (c->send.output.segments.len) free_segment(c, output_queue_first(&c->send.output));
+    rdma_place_drop(c);
     c->send.waiting = false;
     retire_chunk(c);
     retire_copies(c);
@@ -189,14 +191,19 @@ static void rdma_share(struct output *out, struct blob *blob) {
     output_queue_share(&c->send.output, out, blob);
 }
 
-struct output_ops rdma_output_ops = {
-    .make_space = rdma_make_space, .give_up = rdma_fail, .share = rdma_share, .share_min = OUTPUT_SHARE_MIN};
+struct output_ops rdma_output_ops = {.make_space = rdma_make_space,
+                                     .give_up = rdma_fail,
+                                     .share = rdma_share,
+                                     .share_min = OUTPUT_SHARE_MIN,
+                                     .place = rdma_place};
 
 void rdma_send_init(struct rdma_connection *c) {
     c->conn.out.ops = &rdma_output_ops;
     c->send.held_end = &c->send.held;
     output_queue_init(&c->send.output);
     list_init(&c->send.values);
+    list_init(&c->send.places);
+    list_init(&c->send.placed);
 }
 
 void rdma_send_begin(struct rdma_connection *c) {
@@ -273,10 +280,41 @@ bool rdma_send_count(struct rdma_connection *c, enum rdma_opcode opcode, uint32_
     return rdma_send_control(c, &message);
 }
 
-bool rdma_send_read(struct rdma_connection *c, struct ibv_send_wr *wr) {
-    if (send_space(c) <= CONTROL_RESERVE + (uint32_t)c->announce.on) return false;
-    post(c, wr, 1, true);
+bool rdma_send_has_space(const struct rdma_connection *c) {
+    return send_space(c) > CONTROL_RESERVE + (uint32_t)c->announce.on;
+}
+
+bool rdma_send_read(struct rdma_connection *c, struct ibv_send_wr *wr, bool signal) {
+    if (!rdma_send_has_space(c)) return false;
+    post(c, wr, 1, signal);
     return true;
+}
+
+bool rdma_send_write(struct rdma_connection *c, struct ibv_send_wr *wr, uint32_t copied, bool signal) {
+    if (!rdma_send_has_space(c)) return false;
+    c->send.unsignalled_bytes += copied;
+    post(c, wr, 1, signal);
+    return true;
+}
+
+bool rdma_send_copy(struct rdma_connection *c, const char *data, uint32_t max, struct ibv_sge *sge) {
+    if (c->send.copies && RDMA_CHUNK_SIZE - c->send.copies_used < COPY_LEAST) retire_copies(c);
+    if (!c->send.copies && !(c->send.copies = take_chunk(c))) return false;
+    struct rdma_chunk *chunk = c->send.copies;
+    char *to = chunk->data + c->send.copies_used;
+    if (max > RDMA_CHUNK_SIZE - c->send.copies_used) max = RDMA_CHUNK_SIZE - c->send.copies_used;
+    memcpy(to, data, max);
+    chunk->last_seq = c->send.posted + 1;
+    chunk->used = true;
+    c->send.copies_used += max;
+    *sge = (struct ibv_sge){.addr = (uintptr_t)to, .length = max, .lkey = chunk->lkey};
+    return true;
+}
+
+void rdma_send_starved(struct rdma_connection *c) {
+    if (list_is_linked(&c->send.starved_link)) return;
+    rdma_starved_begin(c);
+    if (c->qp.device->starved.len == 1) rdma_send_relieve(c->qp.device);
 }
 
 /* A signalled request without bytes, whose completion covers all requests before it. */
@@ -421,10 +459,7 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
         if (requests) wrs[requests - 1].next = wr;
         requests++;
     }
-    if (starved && !list_is_linked(&c->send.starved_link)) {
-        rdma_starved_begin(c);
-        if (c->qp.device->starved.len == 1) rdma_send_relieve(c->qp.device);
-    }
+    if (starved) rdma_send_starved(c);
     if (total == 0) return false;
     must_within(requests, (uint32_t)RDMA_MESSAGE_REQUESTS);
     must_less(elements, (uint32_t)(sizeof sges / sizeof *sges));
@@ -439,6 +474,7 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
         wrs[requests - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         wrs[requests - 1].imm_data = htobe32(immediate);
     }
+    c->send.after_place = false;
     use_window(c, total);
     c->conn.bytes_out += total;
     c->owner->stats.bytes_out += total;
@@ -451,7 +487,15 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
 void rdma_send_pump(struct rdma_connection *c) {
     if (c->phase != RDMA_ESTABLISHED || c->end_pending || c->finished) return;
     if (c->send.wants_control) c->callbacks->pump_control(c);
-    for (size_t pending; !c->send.owes_taken && (pending = rdma_send_pending(c)) > 0;) {
+    uint64_t began_us = 0;
+    for (;;) {
+        uint64_t ahead = c->send.places.len ? rdma_place_ahead(c) : UINT64_MAX;
+        if (__builtin_expect(ahead == 0, 0)) {
+            if (!rdma_place_post(c, &began_us)) break;
+            continue;
+        }
+        size_t pending = rdma_send_pending(c);
+        if (c->send.owes_taken || !pending) break;
         uint32_t window = c->send.window;
         if (window == 0) {
             rdma_stall_begin(c);
@@ -460,15 +504,20 @@ void rdma_send_pump(struct rdma_connection *c) {
         if (send_space(c) <= CONTROL_RESERVE + (uint32_t)c->announce.on) break;
         uint32_t most = c->features & RDMA_FEATURE_RING ? MESSAGE_MAX : MESSAGE_PLAIN_MAX;
         uint32_t limit = pending < most ? (uint32_t)pending : most;
+        if (limit > ahead) limit = (uint32_t)ahead;
         if (!post_message(c, limit < window ? limit : window)) break;
     }
     reap(c);
 }
 
+static bool has_output(const struct rdma_connection *c) {
+    return rdma_send_pending(c) || c->send.places.len;
+}
+
 void rdma_send_flush(struct rdma_connection *c) {
     if (c->conn.state != CONN_OPEN || !rdma_takes_output(c)) return;
     rdma_send_pump(c);
-    if (rdma_send_pending(c)) c->send.waiting = true;
+    if (has_output(c)) c->send.waiting = true;
 }
 
 void rdma_send_resume(struct rdma_connection *c) {
@@ -481,12 +530,12 @@ void rdma_send_resume(struct rdma_connection *c) {
 
 void rdma_send_continue(struct rdma_connection *c) {
     rdma_send_pump(c);
-    if (c->send.waiting && rdma_send_pending(c) == 0) rdma_connection_ready(c);
+    if (c->send.waiting && !c->lingering && !has_output(c)) rdma_connection_ready(c);
     rdma_send_check_linger(c);
 }
 
 void rdma_send_check_linger(struct rdma_connection *c) {
-    if (!c->lingering || c->finished || rdma_send_pending(c)) return;
+    if (!c->lingering || c->finished || has_output(c)) return;
     if (c->send.posted == c->send.retired)
         c->callbacks->finish(c);
     else if (rdma_seq_reached(c->send.last_signalled, c->send.retired) && send_space(c))
@@ -513,6 +562,7 @@ size_t rdma_send_memory(const struct rdma_connection *c) {
 }
 
 void rdma_send_release(struct rdma_connection *c) {
+    rdma_place_fail(c);
     c->send.retired = c->send.posted;
     rdma_send_drop(c);
     if (c->send.control) rdma_chunk_give(&c->qp.device->memory, c->send.control);

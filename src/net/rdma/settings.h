@@ -40,7 +40,7 @@ extern struct rdma_settings rdma_settings;
  * random one if there is none. */
 enum { RDMA_VECTOR_AUTO = -2 };
 enum { RDMA_ZERO_COPY_MIN_DEFAULT = 2 * 1024 };
-enum { RDMA_RX_INITIAL_MIN = 4 * 1024, RDMA_RX_INITIAL_DEFAULT = 32 * 1024 };
+enum { RDMA_RX_INITIAL_MIN = 4 * 1024 };
 enum { RDMA_RX_SIZE_MIN = 64 * 1024, RDMA_RX_SIZE_MAX = 16 * 1024 * 1024, RDMA_RX_SIZE_DEFAULT = 1024 * 1024 };
 
 /* Causes of connection failures, as INFO counts them. */

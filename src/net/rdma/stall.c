@@ -62,8 +62,7 @@ void rdma_starved_end(struct rdma_connection *c) {
 /* Connections whose peers' buffers are full hold send memory that others could use: their output moves to ordinary
  * memory. */
 void rdma_send_relieve(struct rdma_device *device) {
-    list_each(&device->owner->connections, link) {
-        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+    list_each_entry(&device->owner->connections, struct rdma_connection, link, c) {
         if (c->qp.device == device && c->send.stalled) rdma_send_unregister(c);
     }
 }

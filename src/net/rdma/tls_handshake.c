@@ -45,7 +45,7 @@ void rdma_tls_arrival_drop(struct rdma_tls *t) {
 }
 
 /* Counts and logs: at most once a second, and always at loglevel verbose, because peers must not fill the log. */
-static void failed(const struct connection *conn, const char *reason) {
+static void tls_handshake_failed(const struct connection *conn, const char *reason) {
     static _Thread_local struct log_limit limit = {.interval_us = 1000000};
     char peer[128], own[128];
     conn_format_address(conn, true, peer);
@@ -57,7 +57,7 @@ static void failed(const struct connection *conn, const char *reason) {
 
 static void arrival_fail(struct rdma_tls *t, int error) {
     t->conn.error = error;
-    failed(&t->conn, conn_error_text(&t->conn));
+    tls_handshake_failed(&t->conn, conn_error_text(&t->conn));
     rdma_tls_arrival_drop(t);
 }
 
@@ -176,8 +176,7 @@ static uint64_t connect_timeout(struct event_timer *timer) {
 /* Ends the oldest handshake that waits for its peer, if it has done so for long enough. */
 static bool make_place(struct tls_pool *pool) {
     uint64_t now = clock_monotonic_us();
-    list_each(&pool->handshakes, link) {
-        struct rdma_tls *t = container_of(link, struct rdma_tls, handshake_link);
+    list_each_entry(&pool->handshakes, struct rdma_tls, handshake_link, t) {
         if (now - t->began_us < HANDSHAKE_LEAST_US) return false;
         if (list_is_linked(&t->step_link)) continue;
         rdma_tls_note(t, "replaced by another handshake, because too many are in progress");
@@ -193,7 +192,7 @@ static void arrival_begin(struct connection *raw, struct tls_listener *listener,
     struct tls_pool *pool = rdma_tls_pool_of(raw->loop);
     if (pool->handshakes.len >= atomic_load_explicit(&rdma_tls_handshakes_max, memory_order_relaxed) &&
         !make_place(pool)) {
-        failed(raw, "refused, because too many handshakes are in progress");
+        tls_handshake_failed(raw, "refused, because too many handshakes are in progress");
         conn_close(raw);
         return;
     }
@@ -318,10 +317,8 @@ static void listener_free(struct event_deferred *deferred) {
 static void listener_stop(struct listener *listener) {
     struct tls_listener *l = (struct tls_listener *)listener;
     struct tls_pool *pool = rdma_tls_pool_of(listener->loop);
-    list_each(&pool->handshakes, link) {
-        struct rdma_tls *t = container_of(link, struct rdma_tls, handshake_link);
+    list_each_entry(&pool->handshakes, struct rdma_tls, handshake_link, t)
         if (t->listener == l) rdma_tls_arrival_drop(t);
-    }
     listener_close(l->raw);
     event_loop_defer(listener->loop, &l->deferred, listener_free);
 }

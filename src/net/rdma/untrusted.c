@@ -2,8 +2,8 @@
  *
  * The limit is in bytes, for the process. When a new connection would exceed it, the oldest connection that has been
  * untrusted for longer than rdma_settings.trust_timeout_ms is closed. Its age counts, not its idle time: otherwise a
- * peer could stay by sending requests that are refused. A loop closes its own connections only. One that has none old
- * enough sets `asked`, and the other loops check theirs at their next tick.
+ * peer could stay by sending requests that are refused. A loop closes only its own connections. A loop without a
+ * connection that is old enough sets `asked`, and the other loops check theirs at their next tick.
  *
  * Rejected: a timeout that always runs. Pools of connections that authenticate at their first use are common, and do
  * no harm below the limit. */

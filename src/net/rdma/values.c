@@ -5,6 +5,7 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/blob.h"
+#include "net/event_loop.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -107,9 +108,10 @@ static void reserve_index(struct rdma_values *values, uint32_t index) {
     values->count = count;
 }
 
-/* A registration by the background thread. `done` returns it to the device's thread. */
+/* A registration by the background thread. `done` returns it to the device's thread, whose loop is woken then. */
 struct rdma_values_job {
     struct rdma_values_job *next;
+    struct event_loop *loop;
     struct ibv_pd *pd;
     const struct value_region *region; /* held */
     struct ibv_mr *mr;
@@ -119,9 +121,11 @@ struct rdma_values_job {
 
 static void run_job(void *arg) {
     struct rdma_values_job *job = arg;
-    job->mr = ibv_reg_mr(job->pd, job->region->base, job->region->size, 0);
+    struct event_loop *loop = job->loop; /* rdma_values_free() waits for the end of this function */
+    job->mr = ibv_reg_mr(job->pd, job->region->base, job->region->size, IBV_ACCESS_LOCAL_WRITE);
     job->error = errno;
     atomic_store_explicit(&job->done, true, memory_order_release);
+    event_loop_wake(loop);
 }
 
 static void finish_job(struct rdma_values *values, const struct rdma_values_job *job) {
@@ -150,7 +154,15 @@ static void finish_jobs(struct rdma_values *values) {
         *at = job->next;
         finish_job(values, job);
         mem_free(job);
+        values->ended = true;
     }
+}
+
+bool rdma_values_ended(struct rdma_values *values) {
+    if (values->jobs) finish_jobs(values);
+    bool ended = values->ended;
+    values->ended = false;
+    return ended;
 }
 
 static bool has_job(const struct rdma_values *values, const struct value_region *region) {
@@ -162,12 +174,13 @@ static bool has_job(const struct rdma_values *values, const struct value_region 
 static void start_job(struct rdma_values *values, const struct value_region *region) {
     struct rdma_values_job *job = mem_calloc(1, sizeof *job);
     job->pd = values->memory->pd;
+    job->loop = values->loop;
     job->region = region;
     job->next = values->jobs;
     values->jobs = job;
     values->held++;
     value_arena_hold(region);
-    background_submit(BACKGROUND_LAZY_FREE, run_job, job);
+    background_submit(BACKGROUND_REGISTER, run_job, job);
     if (values->memory->work) values->memory->work(values->memory);
 }
 
@@ -185,6 +198,11 @@ struct ibv_mr *rdma_values_register(struct rdma_values *values, const struct val
     return region->index < values->count ? values->regions[region->index] : NULL;
 }
 
+bool rdma_values_pending(const struct rdma_values *values, const void *data) {
+    const struct value_region *region = value_arena_region(data);
+    return region && has_job(values, region);
+}
+
 static bool forget(struct rdma_values *values, const struct value_region *region) {
     struct ibv_mr *mr = region->index < values->count ? values->regions[region->index] : NULL;
     if (!mr || !rdma_unregister_claimed(values->memory, mr)) return false;
@@ -195,27 +213,38 @@ static bool forget(struct rdma_values *values, const struct value_region *region
     return true;
 }
 
+/* One round of tidying. */
+struct values_tidy {
+    struct rdma_values *values;
+    uint64_t began_us, budget_us;
+    bool begun, more;
+};
+
 static bool holds(void *context, const struct value_region *region) {
-    const struct rdma_values *values = context;
+    const struct rdma_values *values = ((struct values_tidy *)context)->values;
     return region->index < values->count && values->regions[region->index];
 }
 
-static bool release(void *values, const struct value_region *region) {
-    return forget(values, region);
+static bool release(void *context, const struct value_region *region) {
+    struct values_tidy *tidy = context;
+    tidy->more = tidy->begun && clock_monotonic_us() - tidy->began_us >= tidy->budget_us;
+    tidy->begun = true;
+    return !tidy->more && forget(tidy->values, region);
 }
 
-bool rdma_values_tidy(struct rdma_values *values) {
+bool rdma_values_tidy(struct rdma_values *values, uint64_t budget_us) {
+    struct values_tidy tidy = {.values = values, .began_us = clock_monotonic_us(), .budget_us = budget_us};
     finish_jobs(values);
     if (rdma_memory_is_short())
         value_arena_trim();
     else
         value_arena_age(clock_mono() / 1000);
-    if (values->held) value_arena_sweep(holds, release, values);
-    return values->held != 0;
+    if (values->held) value_arena_sweep(holds, release, &tidy);
+    return tidy.more;
 }
 
 void rdma_values_free(struct rdma_values *values) {
-    if (values->jobs) background_drain(BACKGROUND_LAZY_FREE);
+    background_drain(BACKGROUND_REGISTER);
     finish_jobs(values);
     for (uint32_t i = 0; i < values->count; i++) {
         if (!values->regions[i]) continue;
@@ -223,5 +252,5 @@ void rdma_values_free(struct rdma_values *values) {
         if (forget(values, region)) value_arena_release(region);
     }
     mem_free(values->regions);
-    *values = (struct rdma_values){.memory = values->memory};
+    *values = (struct rdma_values){.memory = values->memory, .loop = values->loop};
 }

@@ -1,7 +1,7 @@
-/* values.h: sends large values without copying them.
+/* values.h: sends large values without copying them, and reads into them (place.c).
  *
  * Blobs of at least rdma_settings.zero_copy_min bytes are allocated in separate regions of memory (value_arena.h). Each
- * device context that sends a value registers its region, for local reads by the device only. A region counts once as
+ * device context that sends a value registers its region, for access by this end only. A region counts once as
  * registered memory, however many contexts register it: they pin the same pages. A registration takes up
  * to milliseconds, so a background thread does it; until it is done, values are copied to be sent. After that a work
  * request names the value itself. The sender holds a reference to the blob until the request has completed, so a value
@@ -27,10 +27,12 @@
 /* State of a device context, used by its thread only. */
 struct rdma_values {
     struct rdma_memory *memory; /* of the device context */
+    struct event_loop *loop;    /* of its thread */
     struct ibv_mr **regions;    /* by region index; NULL: not registered */
     uint32_t count;
     uint32_t held;                /* regions that are registered, or being registered */
     struct rdma_values_job *jobs; /* registrations by the background thread */
+    bool ended;                   /* see rdma_values_ended() */
     uint64_t retry_us;            /* after a failure: time of the next attempt */
     bool failure_logged;
 };
@@ -56,8 +58,14 @@ static inline bool rdma_values_key(struct rdma_values *values, const void *data,
     return true;
 }
 
-/* Unregisters empty regions. Returns whether any region is still registered. */
-bool rdma_values_tidy(struct rdma_values *values);
+/* Whether the background thread is registering the memory that holds a blob. */
+bool rdma_values_pending(const struct rdma_values *values, const void *data);
+/* Whether a registration has ended since the last call, successfully or not: what waits for it may go on. */
+bool rdma_values_ended(struct rdma_values *values);
+
+/* Unregisters and frees empty regions, one at least, for about `budget_us`: it takes milliseconds for a large region.
+ * True: more are left. */
+bool rdma_values_tidy(struct rdma_values *values, uint64_t budget_us);
 void rdma_values_free(struct rdma_values *values); /* unregisters all; no request may be outstanding */
 uint64_t rdma_values_bytes(void);                  /* of registered regions, in the process */
 #endif

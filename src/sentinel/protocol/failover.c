@@ -2,20 +2,20 @@
  *
  *     wait_start           until this Sentinel is elected; it gives up after the election timeout
  *     select_slave         asks the candidates for their offsets and chooses one
- *     send_slaveof_noone   promotes it (coordinated: the primary is told to hand over to it)
+ *     send_slaveof_noone   promotes it (coordinated: asks the primary to hand over to it)
  *     wait_promotion       until its INFO says that it is a primary
  *     reconf_slaves        the other replicas follow it, parallel-syncs at a time
  *     update_config        the group has a new primary
  *
- * Between selection and promotion nothing waits for a tick: each reply moves the failover on. */
+ * Between selection and promotion no step waits for a tick: each reply begins the next step. */
 #include "lib/system/must.h"
 #include "sentinel/protocol/machine.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Wait for the candidates' offsets. Ticks are counted, not time: while this process waits for the disk, answers lie in
- * its sockets. */
+/* How long to wait for the candidates' offsets. Ticks are counted, not time: while this process waits for the disk,
+ * replies stay in its sockets. */
 enum { OFFSETS_TICKS = 5 };
 
 const char *failover_state_name(enum failover_state state) {
@@ -30,42 +30,43 @@ const char *failover_state_name(enum failover_state state) {
 }
 
 void failover_stuck(struct sentinel *s, struct instance *group, const char *format, ...) {
-    char text[sizeof group->stuck];
+    char text[sizeof group->failover.stuck];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (strcmp(text, group->stuck) == 0) return;
-    memcpy(group->stuck, text, sizeof text);
+    if (strcmp(text, group->failover.stuck) == 0) return;
+    memcpy(group->failover.stuck, text, sizeof text);
     machine_log(s, EVENT_NOTICE, "No failover of '%s' now: %s", group->name, text);
 }
 
-/* No step is left out; each may be given up. */
-static void enter(struct sentinel *s, struct instance *group, enum failover_state state) {
-    must_hold(state == FAILOVER_NONE || state == group->failover + 1, "from %s to %s",
-              failover_state_name(group->failover), failover_state_name(state));
-    group->failover = state;
-    group->failover_state_ms = s->now_ms;
-    group->offsets_asked_tick = 0;
+/* The steps follow each other; a failover can be aborted in each. */
+static void failover_enter(struct sentinel *s, struct instance *group, enum failover_state state) {
+    must_hold(state == FAILOVER_NONE || state == group->failover.state + 1, "from %s to %s",
+              failover_state_name(group->failover.state), failover_state_name(state));
+    group->failover.state = state;
+    group->failover.state_ms = s->now_ms;
+    group->failover.offsets_asked_tick = 0;
 }
 
 void failover_start(struct sentinel *s, struct instance *group) {
-    enter(s, group, FAILOVER_WAIT_START);
+    failover_enter(s, group, FAILOVER_WAIT_START);
     group->flags |= INSTANCE_FAILOVER_IN_PROGRESS;
-    group->failover_epoch = ++s->current_epoch;
+    group->failover.epoch = ++s->current_epoch;
     machine_save(s, true);
     event_text(s, EVENT_WARNING, "+new-epoch", group, "%llu", (unsigned long long)s->current_epoch);
-    event_about(s, EVENT_WARNING, "+try-failover", group, "%s", "");
-    group->failover_start_ms = s->now_ms + (int64_t)(s->effects->random(s->context) % DESYNC_MS);
-    group->stuck[0] = 0;
+    event_plain(s, EVENT_WARNING, "+try-failover", group);
+    group->failover.start_ms = s->now_ms + (int64_t)(s->effects->random(s->context) % DESYNC_MS);
+    group->failover.stuck[0] = 0;
 }
 
 bool failover_start_if_needed(struct sentinel *s, struct instance *group) {
     if (!(group->flags & INSTANCE_O_DOWN) || group->flags & INSTANCE_FAILOVER_IN_PROGRESS) return false;
-    int64_t wait = group->failover_start_ms ? group->failover_start_ms + group->failover_timeout_ms * 2 - s->now_ms : 0;
+    int64_t wait =
+        group->failover.start_ms ? group->failover.start_ms + group->options.failover_timeout_ms * 2 - s->now_ms : 0;
     if (wait > 0) {
-        if (group->failover_logged_ms != group->failover_start_ms) s->effects->failover_delayed(s->context, wait);
-        group->failover_logged_ms = group->failover_start_ms;
+        if (group->failover.logged_ms != group->failover.start_ms) s->effects->failover_delayed(s->context, wait);
+        group->failover.logged_ms = group->failover.start_ms;
         return false;
     }
     failover_start(s, group);
@@ -74,46 +75,46 @@ bool failover_start_if_needed(struct sentinel *s, struct instance *group) {
 
 static void failover_abort(struct sentinel *s, struct instance *group) {
     group->flags &= ~(unsigned)(INSTANCE_FAILOVER_IN_PROGRESS | INSTANCE_FORCE_FAILOVER | INSTANCE_COORD_FAILOVER);
-    enter(s, group, FAILOVER_NONE);
-    if (group->promoted) group->promoted->flags &= ~(unsigned)INSTANCE_PROMOTED;
-    group->promoted = NULL;
+    failover_enter(s, group, FAILOVER_NONE);
+    if (group->failover.promoted) group->failover.promoted->flags &= ~(unsigned)INSTANCE_PROMOTED;
+    group->failover.promoted = NULL;
 }
 
 /* --- Steps --- */
 
 static void wait_start(struct sentinel *s, struct instance *group) {
-    if (s->tick_ms < group->failover_state_ms) return; /* a user's request: it begins at the next tick */
-    const char *leader = elected_leader(s, group, group->failover_epoch);
+    if (s->tick_ms < group->failover.state_ms) return; /* a user's request: it begins at the next tick */
+    const char *leader = elected_leader(s, group, group->failover.epoch);
     if ((!leader || strcmp(leader, s->id) != 0) && !(group->flags & INSTANCE_FORCE_FAILOVER)) {
         int64_t patience = s->settings.timers.election_timeout;
-        if (patience > group->failover_timeout_ms) patience = group->failover_timeout_ms;
-        if (s->now_ms - group->failover_start_ms <= patience) return;
-        event_about(s, EVENT_WARNING, "-failover-abort-not-elected", group, "%s", "");
+        if (patience > group->options.failover_timeout_ms) patience = group->options.failover_timeout_ms;
+        if (s->now_ms - group->failover.start_ms <= patience) return;
+        event_plain(s, EVENT_WARNING, "-failover-abort-not-elected", group);
         failover_abort(s, group);
         return;
     }
-    /* Its own vote counted. After a crash before it is on disk it could give this vote again. */
+    /* Its own vote counted, so it must be on disk: after a crash this Sentinel could vote again in this epoch. */
     if (!s->effects->settle(s->context)) return;
-    event_about(s, EVENT_WARNING, "+elected-leader", group, "%s", "");
+    event_plain(s, EVENT_WARNING, "+elected-leader", group);
     if (s->settings.crash_after_election) s->effects->crash(s->context);
-    enter(s, group, FAILOVER_SELECT);
-    event_about(s, EVENT_WARNING, "+failover-state-select-slave", group, "%s", "");
+    failover_enter(s, group, FAILOVER_SELECT);
+    event_plain(s, EVENT_WARNING, "+failover-state-select-slave", group);
 }
 
-/* Could the replica be a candidate if its INFO were new? */
+/* Whether the replica would be a candidate if its INFO were new. */
 static bool is_alive(const struct sentinel *s, const struct instance *replica) {
     return !(replica->flags & INSTANCE_S_DOWN) && link_is_up(replica->link) &&
            s->now_ms - replica->link->available_ms <= s->settings.timers.ping_period * 5;
 }
-/* The last INFO may be 10 seconds old, and be too old for a candidate: asks all again. True: they have answered, or do
- * not in time. */
+/* The last INFO may be 10 seconds old, too old for a candidate: asks all candidates again. True: all have answered, or
+ * the time for it is over. */
 static bool offsets_are_known(struct sentinel *s, struct instance *group) {
-    if (!group->offsets_asked_tick) {
-        group->offsets_asked_tick = s->ticks;
+    if (!group->failover.offsets_asked_tick) {
+        group->failover.offsets_asked_tick = s->ticks;
         each_instance(&group->replicas, replica) if (is_alive(s, replica)) info_request(s, replica);
     }
-    if (s->ticks - group->offsets_asked_tick > OFFSETS_TICKS) return true;
-    each_instance(&group->replicas, replica) if (is_alive(s, replica) && replica->info_pending) return false;
+    if (s->ticks - group->failover.offsets_asked_tick > OFFSETS_TICKS) return true;
+    each_instance(&group->replicas, replica) if (is_alive(s, replica) && replica->info.pending) return false;
     return true;
 }
 
@@ -132,26 +133,26 @@ static void select_replica(struct sentinel *s, struct instance *group) {
     struct instance *chosen = sentinel_choose_replica(s, group);
     log_unfit(s, group);
     if (!chosen) {
-        event_about(s, EVENT_WARNING, "-failover-abort-no-good-slave", group, "%s", "");
+        event_plain(s, EVENT_WARNING, "-failover-abort-no-good-slave", group);
         failover_abort(s, group);
         return;
     }
-    event_about(s, EVENT_WARNING, "+selected-slave", chosen, "%s", "");
+    event_plain(s, EVENT_WARNING, "+selected-slave", chosen);
     chosen->flags |= INSTANCE_PROMOTED;
-    group->promoted = chosen;
-    enter(s, group, FAILOVER_SEND_PROMOTION);
-    event_about(s, EVENT_NOTICE, "+failover-state-send-slaveof-noone", chosen, "%s", "");
+    group->failover.promoted = chosen;
+    failover_enter(s, group, FAILOVER_SEND_PROMOTION);
+    event_plain(s, EVENT_NOTICE, "+failover-state-send-slaveof-noone", chosen);
 }
 
 static void timed_out(struct sentinel *s, struct instance *group, const char *event) {
-    event_about(s, EVENT_WARNING, event, group, "%s", "");
+    event_plain(s, EVENT_WARNING, event, group);
     failover_abort(s, group);
 }
 
 static void send_promotion(struct sentinel *s, struct instance *group) {
-    struct instance *chosen = group->promoted;
+    struct instance *chosen = group->failover.promoted;
     bool coordinated = group->flags & INSTANCE_COORD_FAILOVER, sent;
-    int64_t left = group->failover_timeout_ms - (s->now_ms - group->failover_state_ms);
+    int64_t left = group->options.failover_timeout_ms - (s->now_ms - group->failover.state_ms);
     if (coordinated && left > 0)
         sent = link_is_up(group->link) &&
                machine_send(s, group,
@@ -162,37 +163,37 @@ static void send_promotion(struct sentinel *s, struct instance *group) {
     else
         sent = !coordinated && link_is_up(chosen->link) && send_replicate(s, chosen, NULL);
     if (!sent) {
-        if (s->now_ms - group->failover_state_ms > group->failover_timeout_ms)
+        if (s->now_ms - group->failover.state_ms > group->options.failover_timeout_ms)
             timed_out(s, group, coordinated ? "-failover-abort-master-timeout" : "-failover-abort-slave-timeout");
         return;
     }
-    event_about(s, EVENT_NOTICE, "+failover-state-wait-promotion", chosen, "%s", "");
-    enter(s, group, FAILOVER_WAIT_PROMOTION);
+    event_plain(s, EVENT_NOTICE, "+failover-state-wait-promotion", chosen);
+    failover_enter(s, group, FAILOVER_WAIT_PROMOTION);
 }
 
 static void wait_promotion(struct sentinel *s, struct instance *group) {
-    struct instance *chosen = group->promoted;
-    if (s->now_ms - group->failover_state_ms > group->failover_timeout_ms) {
+    struct instance *chosen = group->failover.promoted;
+    if (s->now_ms - group->failover.state_ms > group->options.failover_timeout_ms) {
         /* A coordinated one is given up by the primary itself at the same time. FAILOVER ABORT could leave two
          * primaries. */
         timed_out(s, group, "-failover-abort-slave-timeout");
         return;
     }
     /* Its INFO says when it is a primary: ask for it more often than each second. */
-    if (chosen && s->now_ms - chosen->info_sent_ms >= 100 && !chosen->info_pending) info_request(s, chosen);
+    if (chosen && s->now_ms - chosen->info.sent_ms >= 100 && !chosen->info.pending) info_request(s, chosen);
 }
 
 void failover_promoted(struct sentinel *s, struct instance *chosen) {
     struct instance *group = chosen->primary;
     bool coordinated = group->flags & INSTANCE_COORD_FAILOVER;
-    must(group->promoted == chosen);
+    must(group->failover.promoted == chosen);
     /* The others take the address from hello messages, because this epoch is greater. */
-    group->config_epoch = group->failover_epoch;
-    enter(s, group, FAILOVER_RECONFIGURE);
+    group->config_epoch = group->failover.epoch;
+    failover_enter(s, group, FAILOVER_RECONFIGURE);
     machine_save(s, true);
-    event_about(s, EVENT_WARNING, "+promoted-slave", chosen, "%s", "");
+    event_plain(s, EVENT_WARNING, "+promoted-slave", chosen);
     if (s->settings.crash_after_promotion) s->effects->crash(s->context);
-    event_about(s, EVENT_WARNING, "+failover-state-reconf-slaves", group, "%s", "");
+    event_plain(s, EVENT_WARNING, "+failover-state-reconf-slaves", group);
     s->effects->reconfig_script(s->context, group, "leader", "start", &group->address, &chosen->address);
     if (coordinated) {
         /* The old primary, which is a replica now, would else hold back PUBLISH, and what follows it on the connection,
@@ -215,28 +216,29 @@ static bool is_configured(const struct instance *replica) {
     return replica->flags & (INSTANCE_PROMOTED | INSTANCE_RECONF_DONE);
 }
 
-/* All that can be reached follow the promoted one, or the time is over, or the promoted one has died: then it must
- * become the primary here, too, so that it can be failed over. Valkey's Sentinel waits for its return. The others have
- * changed their configuration already; this one would agree with none of them that the new primary is down. */
+/* Ends the failover when all reachable replicas follow the promoted one, when the time is over, and when the promoted
+ * one has died: it must become the primary here, too, so that it can be failed over. The other Sentinels have changed
+ * their configuration already, and this one could not agree with them that the new primary is down. (Valkey's Sentinel
+ * waits for its return.) */
 static void detect_end(struct sentinel *s, struct instance *group) {
     unsigned missing = 0;
-    if (!group->promoted) return;
+    if (!group->failover.promoted) return;
     each_instance(&group->replicas, replica) missing += !is_configured(replica) && !(replica->flags & INSTANCE_S_DOWN);
-    bool dead = group->promoted->flags & INSTANCE_S_DOWN;
-    bool late = dead || s->now_ms - group->failover_state_ms > group->failover_timeout_ms;
+    bool dead = group->failover.promoted->flags & INSTANCE_S_DOWN;
+    bool late = dead || s->now_ms - group->failover.state_ms > group->options.failover_timeout_ms;
     if (dead) machine_log(s, EVENT_NOTICE, "The failover of '%s' ends now: the promoted replica is down", group->name);
     if (missing && !late) return;
     if (late) {
-        event_about(s, EVENT_WARNING, "+failover-end-for-timeout", group, "%s", "");
+        event_plain(s, EVENT_WARNING, "+failover-end-for-timeout", group);
         each_instance(&group->replicas, replica) {
             if (is_configured(replica) || replica->flags & INSTANCE_RECONF_SENT || !link_is_up(replica->link)) continue;
-            if (!send_replicate(s, replica, &group->promoted->address)) continue;
-            event_about(s, EVENT_NOTICE, "+slave-reconf-sent-be", replica, "%s", "");
+            if (!send_replicate(s, replica, &group->failover.promoted->address)) continue;
+            event_plain(s, EVENT_NOTICE, "+slave-reconf-sent-be", replica);
             replica->flags |= INSTANCE_RECONF_SENT;
         }
     }
-    event_about(s, EVENT_WARNING, "+failover-end", group, "%s", "");
-    enter(s, group, FAILOVER_UPDATE_CONFIG);
+    event_plain(s, EVENT_WARNING, "+failover-end", group);
+    failover_enter(s, group, FAILOVER_UPDATE_CONFIG);
 }
 
 static void reconfigure(struct sentinel *s, struct instance *group) {
@@ -247,23 +249,24 @@ static void reconfigure(struct sentinel *s, struct instance *group) {
         if (is_configured(replica)) continue;
         if (replica->flags & INSTANCE_RECONF_SENT &&
             s->now_ms - replica->reconf_sent_ms > s->settings.timers.reconf_timeout) {
-            event_about(s, EVENT_NOTICE, "-slave-reconf-sent-timeout", replica, "%s", "");
+            event_plain(s, EVENT_NOTICE, "-slave-reconf-sent-timeout", replica);
             replica->flags &= ~(unsigned)INSTANCE_RECONF_SENT;
-            replica->flags |= INSTANCE_RECONF_DONE; /* it is told once more, and not waited for */
+            replica->flags |= INSTANCE_RECONF_DONE; /* REPLICAOF is sent once more, without waiting for the result */
         }
         if (replica->flags & (INSTANCE_RECONF_SENT | INSTANCE_RECONF_INPROG)) continue;
-        if (!link_is_up(replica->link) || underway >= group->parallel_syncs || !group->promoted) continue;
-        if (!send_replicate(s, replica, &group->promoted->address)) continue;
+        if (!link_is_up(replica->link) || underway >= group->options.parallel_syncs || !group->failover.promoted)
+            continue;
+        if (!send_replicate(s, replica, &group->failover.promoted->address)) continue;
         replica->flags |= INSTANCE_RECONF_SENT;
         replica->reconf_sent_ms = s->now_ms;
-        event_about(s, EVENT_NOTICE, "+slave-reconf-sent", replica, "%s", "");
+        event_plain(s, EVENT_NOTICE, "+slave-reconf-sent", replica);
         underway++;
     }
     detect_end(s, group);
 }
 
 static void update_config(struct sentinel *s, struct instance *group) {
-    const struct instance *now = group->promoted ? group->promoted : group;
+    const struct instance *now = group->failover.promoted ? group->failover.promoted : group;
     struct sentinel_address address = now->address;
     event_text(s, EVENT_WARNING, "+switch-master", group, "%s %s %d %s %d", group->name,
                sentinel_announced(s, &group->address), group->address.port, sentinel_announced(s, &address),
@@ -275,15 +278,16 @@ static void update_config(struct sentinel *s, struct instance *group) {
 void failover_step(struct sentinel *s, struct instance *group) {
     if (!(group->flags & INSTANCE_FAILOVER_IN_PROGRESS)) return;
     /* A server that the user removed, or that another Sentinel's configuration replaced. */
-    if (group->failover > FAILOVER_SELECT && !group->promoted) {
+    if (group->failover.state > FAILOVER_SELECT && !group->failover.promoted) {
         failover_abort(s, group);
         return;
     }
-    if (group->failover == FAILOVER_WAIT_START) wait_start(s, group);
-    if (group->failover == FAILOVER_SELECT) select_replica(s, group);
-    if (group->failover == FAILOVER_SEND_PROMOTION) send_promotion(s, group);
-    if (group->failover == FAILOVER_WAIT_PROMOTION) wait_promotion(s, group);
-    if (group->failover == FAILOVER_RECONFIGURE) reconfigure(s, group);
-    /* The links are closed then: what was sent last in this turn has left by the next tick. */
-    if (group->failover == FAILOVER_UPDATE_CONFIG && s->tick_ms > group->failover_state_ms) update_config(s, group);
+    if (group->failover.state == FAILOVER_WAIT_START) wait_start(s, group);
+    if (group->failover.state == FAILOVER_SELECT) select_replica(s, group);
+    if (group->failover.state == FAILOVER_SEND_PROMOTION) send_promotion(s, group);
+    if (group->failover.state == FAILOVER_WAIT_PROMOTION) wait_promotion(s, group);
+    if (group->failover.state == FAILOVER_RECONFIGURE) reconfigure(s, group);
+    /* That closes the links: the last messages of this turn leave before the next tick. */
+    if (group->failover.state == FAILOVER_UPDATE_CONFIG && s->tick_ms > group->failover.state_ms)
+        update_config(s, group);
 }

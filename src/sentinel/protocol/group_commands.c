@@ -4,7 +4,7 @@
 void sentinel_reset(struct sentinel *s, struct instance *group, int64_t now_ms) {
     machine_time(s, now_ms);
     group_reset(s, group, false);
-    event_about(s, EVENT_WARNING, "+reset-master", group, "%s", "");
+    event_plain(s, EVENT_WARNING, "+reset-master", group);
     machine_save(s, false);
 }
 

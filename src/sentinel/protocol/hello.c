@@ -16,7 +16,7 @@ bool hello_publish(struct sentinel *s, struct instance *i) {
     char text[HELLO_MAX], host[SENTINEL_HOST_MAX];
     int port;
     /* A coordinated failover must not be disturbed by Sentinels that hear of the new primary from the server itself. */
-    if (group->flags & INSTANCE_COORD_FAILOVER && group->failover < FAILOVER_RECONFIGURE) return false;
+    if (group->flags & INSTANCE_COORD_FAILOVER && group->failover.state < FAILOVER_RECONFIGURE) return false;
     if (!(i->flags & INSTANCE_SENTINEL) && i->reported.failover_in_progress) return false;
     if (i->link->half[LINK_COMMANDS].state == HALF_NONE) return false;
     if (!s->effects->own_address(s->context, i->link, host, &port)) return false;
@@ -38,7 +38,7 @@ void hello_soon(struct sentinel *s, struct instance *group) {
     each_instance(&group->sentinels, other) publish_soon(other, past);
 }
 
-struct hello {
+struct sentinel_hello {
     struct sentinel_address sender, primary;
     char id[SENTINEL_ID_LEN + 1];
     uint64_t current_epoch, config_epoch;
@@ -88,14 +88,14 @@ static void forget_address(struct sentinel *s, const struct instance *group, con
     if (!old) return;
     char gone[SENTINEL_ID_LEN + 1];
     memcpy(gone, old->run_id, sizeof gone);
-    event_about(s, EVENT_NOTICE, "+sentinel-invalid-addr", old, "%s", "");
+    event_plain(s, EVENT_NOTICE, "+sentinel-invalid-addr", old);
     each_instance(&s->groups, any) {
         struct instance *other = find_sentinel(any, gone);
         if (other) remove_sentinel(s, any, other);
     }
 }
 
-static struct instance *meet(struct sentinel *s, struct instance *group, const struct hello *hello) {
+static struct instance *meet(struct sentinel *s, struct instance *group, const struct sentinel_hello *hello) {
     struct instance *other = find_sentinel(group, hello->id);
     if (other && sentinel_address_equal(s, &other->address, &hello->sender)) return other;
     if (!other && group->sentinels.count >= SENTINEL_SENTINELS_MAX) return NULL;
@@ -108,7 +108,7 @@ static struct instance *meet(struct sentinel *s, struct instance *group, const s
     } else {
         forget_address(s, group, hello->id, &hello->sender);
         other = add_sentinel(s, group, &hello->sender, hello->id);
-        event_about(s, EVENT_NOTICE, "+sentinel", other, "%s", "");
+        event_plain(s, EVENT_NOTICE, "+sentinel", other);
     }
     machine_save(s, false);
     return other;
@@ -116,16 +116,16 @@ static struct instance *meet(struct sentinel *s, struct instance *group, const s
 
 /* The sender has a newer configuration of the group. */
 static void take_configuration(struct sentinel *s, struct instance *group, const struct instance *sender,
-                               const struct hello *hello) {
+                               const struct sentinel_hello *hello) {
     struct sentinel_address old = *sentinel_primary_address(group);
-    /* Else the next failover here would have an older configuration than this one. */
+    /* Otherwise the next failover by this Sentinel would have an older configuration. */
     take_epoch(s, hello->config_epoch);
     group->config_epoch = hello->config_epoch;
     if (sentinel_address_equal(s, &old, &hello->primary)) {
         machine_save(s, true);
         return;
     }
-    event_about(s, EVENT_WARNING, "+config-update-from", sender, "%s", "");
+    event_plain(s, EVENT_WARNING, "+config-update-from", sender);
     event_text(s, EVENT_WARNING, "+switch-master", group, "%s %s %d %s %d", group->name, sentinel_announced(s, &old),
                old.port, sentinel_announced(s, &hello->primary), hello->primary.port);
     /* The script gets the addresses of before and now; both are copied before the group changes. */
@@ -135,7 +135,7 @@ static void take_configuration(struct sentinel *s, struct instance *group, const
 
 void sentinel_hello(struct sentinel *s, struct slice text, int64_t now_ms) {
     struct slice fields[HELLO_FIELDS];
-    struct hello hello;
+    struct sentinel_hello hello;
     int64_t port, primary_port;
     machine_time(s, now_ms);
     if (!hello_split(text, fields)) return;

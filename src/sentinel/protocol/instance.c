@@ -93,10 +93,7 @@ void machine_log(struct sentinel *s, enum log_level level, const char *format, .
 /* --- Lists --- */
 
 static void list_push(struct instance_list *list, struct instance *instance) {
-    if (list->count == list->capacity) {
-        list->capacity = list->capacity ? list->capacity * 2 : 4;
-        list->items = mem_realloc(list->items, list->capacity * sizeof(struct instance *));
-    }
+    mem_grow(list->items, list->count, list->capacity, 4);
     list->items[list->count++] = instance;
 }
 static void list_drop(struct instance_list *list, struct instance *instance) {
@@ -148,7 +145,7 @@ void close_half(struct sentinel *s, struct sentinel_link *link, enum link_kind k
     link->half[kind] = (struct link_half){.state = HALF_NONE};
     link->disconnected = true;
     if (kind == LINK_COMMANDS) link->pending = 0;
-    if (kind == LINK_COMMANDS && link->instance) link->instance->info_pending = 0;
+    if (kind == LINK_COMMANDS && link->instance) link->instance->info.pending = 0;
 }
 void close_link(struct sentinel *s, struct sentinel_link *link) {
     close_half(s, link, LINK_COMMANDS);
@@ -194,15 +191,15 @@ static struct instance *instance_new(struct sentinel *s, unsigned kind, const ch
     i->down_after_ms = primary ? primary->down_after_ms : timers->default_down_after;
     i->reports_primary = kind == INSTANCE_PRIMARY;
     server_info_init(&i->reported);
-    i->parallel_syncs = 1;
-    i->failover_timeout_ms = timers->default_failover_timeout;
+    i->options.parallel_syncs = 1;
+    i->options.failover_timeout_ms = timers->default_failover_timeout;
     return i;
 }
 
 static void info_forget(struct instance *i) {
-    mem_free(i->info);
-    i->info = NULL;
-    i->info_len = 0;
+    mem_free(i->info.text);
+    i->info.text = NULL;
+    i->info.len = 0;
 }
 
 static void instance_free(struct sentinel *s, struct instance *i);
@@ -217,19 +214,19 @@ static void instance_free(struct sentinel *s, struct instance *i) {
     list_free(s, &i->replicas);
     list_free(s, &i->sentinels);
     if (i->link) link_release(s, i);
-    if (i->primary && i->primary->promoted == i) i->primary->promoted = NULL;
+    if (i->primary && i->primary->failover.promoted == i) i->primary->failover.promoted = NULL;
     info_forget(i);
-    while (i->renamed) {
-        struct renamed_command *renamed = i->renamed;
-        i->renamed = renamed->next;
+    while (i->options.renamed) {
+        struct renamed_command *renamed = i->options.renamed;
+        i->options.renamed = renamed->next;
         mem_free(renamed->from);
         mem_free(renamed->to);
         mem_free(renamed);
     }
-    mem_free(i->auth_user);
-    mem_free(i->auth_pass);
-    mem_free(i->notification_script);
-    mem_free(i->reconfig_script);
+    mem_free(i->options.auth_user);
+    mem_free(i->options.auth_pass);
+    mem_free(i->options.notification_script);
+    mem_free(i->options.reconfig_script);
     mem_free(i->name);
     mem_free(i);
 }
@@ -344,7 +341,7 @@ const char *sentinel_monitor(struct sentinel *s, struct slice name, struct slice
     char text[SENTINEL_NAME_MAX];
     snprintf(text, sizeof text, "%.*s", (int)name.len, name.data);
     struct instance *made = instance_new(s, INSTANCE_PRIMARY, text, &address, NULL);
-    made->quorum = (unsigned)quorum;
+    made->options.quorum = (unsigned)quorum;
     made->link = link_new(s, made);
     list_push(&s->groups, made);
     index_add(s, made);
@@ -353,7 +350,7 @@ const char *sentinel_monitor(struct sentinel *s, struct slice name, struct slice
     return NULL;
 }
 void sentinel_monitored(struct sentinel *s, struct instance *group) {
-    event_about(s, EVENT_WARNING, "+monitor", group, "quorum %u", group->quorum);
+    event_about(s, EVENT_WARNING, "+monitor", group, "quorum %u", group->options.quorum);
 }
 void sentinel_remove(struct sentinel *s, struct instance *group, int64_t now_ms) {
     machine_time(s, now_ms);
@@ -371,23 +368,23 @@ void group_reset(struct sentinel *s, struct instance *group, bool keep_sentinels
     link->available_stopped_ms = s->stopped_ms;
     link->ping_ms = link->dial_ms = 0;
     group->flags = INSTANCE_PRIMARY;
-    group->leader[0] = 0;
-    group->failover = FAILOVER_NONE;
-    group->failover_state_ms = group->failover_start_ms = group->failover_logged_ms = 0;
-    group->promoted = NULL;
+    group->vote.leader[0] = 0;
+    group->failover.state = FAILOVER_NONE;
+    group->failover.state_ms = group->failover.start_ms = group->failover.logged_ms = 0;
+    group->failover.promoted = NULL;
     group->run_id[0] = 0;
     group->role_ms = group->reconf_ms = s->now_ms;
     group->reports_primary = true;
-    group->info_ms = group->info_sent_ms = 0;
+    group->info.replied_ms = group->info.sent_ms = 0;
     group->s_down_ms = group->o_down_ms = 0;
-    group->stuck[0] = 0;
+    group->failover.stuck[0] = 0;
     info_forget(group);
 }
 
 void group_change_primary(struct sentinel *s, struct instance *group, const struct sentinel_address *address) {
     struct sentinel_address now = *address, old = group->address;
     struct instance_list replicas = group->replicas;
-    /* What the old primary has reported, as its RDMA port, is not true of the new one. */
+    /* Reports of the old primary, such as its RDMA port, do not hold for the new one. */
     server_info_init(&group->reported);
     each_instance(&replicas, replica) {
         if (sentinel_address_equal(s, &replica->address, &now)) group->reported = replica->reported;
@@ -403,13 +400,14 @@ void group_change_primary(struct sentinel *s, struct instance *group, const stru
     if (!sentinel_address_equal(s, &old, &now) && group->replicas.count < SENTINEL_REPLICAS_MAX)
         add_replica(s, group, &old);
     list_free(s, &replicas);
-    each_instance(&group->replicas, replica) event_about(s, EVENT_NOTICE, "+slave", replica, "%s", "");
+    each_instance(&group->replicas, replica) event_plain(s, EVENT_NOTICE, "+slave", replica);
     machine_save(s, true);
 }
 
 const struct instance *sentinel_current_primary(const struct instance *group) {
-    return group->flags & INSTANCE_FAILOVER_IN_PROGRESS && group->promoted && group->failover >= FAILOVER_RECONFIGURE
-               ? group->promoted
+    return group->flags & INSTANCE_FAILOVER_IN_PROGRESS && group->failover.promoted &&
+                   group->failover.state >= FAILOVER_RECONFIGURE
+               ? group->failover.promoted
                : group;
 }
 const struct sentinel_address *sentinel_primary_address(const struct instance *group) {

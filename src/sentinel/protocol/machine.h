@@ -25,14 +25,18 @@ void group_reset(struct sentinel *s, struct instance *group, bool keep_sentinels
 /* The group has another primary: its other servers become replicas. */
 void group_change_primary(struct sentinel *s, struct instance *group, const struct sentinel_address *address);
 
-/* Events. event_about(): "<type> <name> <ip> <port>[ @ <primary> <ip> <port>]" and the text. */
+/* Events. event_about(): "<type> <name> <ip> <port>[ @ <primary> <ip> <port>]" and the text; event_plain(): without
+ * text. */
 void event_about(struct sentinel *s, enum log_level level, const char *type, const struct instance *about,
                  const char *format, ...) __attribute__((format(printf, 5, 6)));
+static inline void event_plain(struct sentinel *s, enum log_level level, const char *type,
+                               const struct instance *about) {
+    event_about(s, level, type, about, "%s", "");
+}
 void event_text(struct sentinel *s, enum log_level level, const char *type, const struct instance *group,
                 const char *format, ...) __attribute__((format(printf, 5, 6)));
 void machine_log(struct sentinel *s, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-#define EVENT_DEBUG   LOG_LEVEL_DEBUG
 #define EVENT_VERBOSE LOG_LEVEL_VERBOSE
 #define EVENT_NOTICE  LOG_LEVEL_NOTICE
 #define EVENT_WARNING LOG_LEVEL_WARNING
@@ -48,8 +52,8 @@ static inline bool machine_send(struct sentinel *s, const struct instance *to, c
 static inline bool link_is_up(const struct sentinel_link *link) {
     return !link->disconnected;
 }
-/* Epochs grow by one with each failover. A greater one than this is no epoch of a Sentinel, but would leave none for
- * failovers to come: the message is ignored. Epochs that have come near the limit all the same can still grow. */
+/* Epochs grow by one with each failover. No Sentinel sends an epoch above this limit; to accept one would leave no
+ * epochs for later failovers, so the message is ignored. The limit moves with the current epoch. */
 static inline bool epoch_is_plausible(const struct sentinel *s, uint64_t epoch) {
     const uint64_t limit = UINT64_C(1) << 62, step = UINT64_C(1) << 20;
     return epoch <= (s->current_epoch > limit ? s->current_epoch : limit) + step && epoch <= INT64_MAX;

@@ -1,8 +1,8 @@
 /* replica_choice.c: which replica would be promoted.
  *
- * A candidate is up, answers, has a priority above 0, told its state recently, and was not cut off from its primary for
- * long before the primary failed. It is not loading a data set, and has all acknowledged writes as far as it says so
- * (sync_eligible). Of these the one with the lowest priority number is chosen, then with the most of the primary's
+ * A candidate is up, answers, has a priority above 0, reported its state recently, and was not cut off from its primary
+ * for long before the primary failed. It is not loading a data set, and has all acknowledged writes as far as it says
+ * so (sync_eligible). Of these the one with the lowest priority number is chosen, then with the most of the primary's
  * stream, then with the smallest run id. */
 #include "sentinel/protocol/machine.h"
 #include <string.h>
@@ -19,8 +19,8 @@ const char *sentinel_replica_unfit(const struct sentinel *s, const struct instan
     if (replica->link->disconnected) return "is not connected";
     if (s->now_ms - replica->link->available_ms > timers->ping_period * 5) return "does not answer PING";
     if (replica->reported.priority == 0) return "has priority 0";
-    if (!replica->info_ms) return "has not answered INFO";
-    if (s->now_ms - replica->info_ms > info_max) return "has not answered INFO recently";
+    if (!replica->info.replied_ms) return "has not answered INFO";
+    if (s->now_ms - replica->info.replied_ms > info_max) return "has not answered INFO recently";
     if (replica->reported.primary_link_down_ms > link_down_max) return "was cut off from the primary for too long";
     if (replica->reported.loading) return "is loading a data set";
     if (replica->reported.sync_ineligible) return "lacks acknowledged writes (sync_eligible:0)";

@@ -45,23 +45,23 @@ static void replica_seen(void *context, const char *host, int port) {
                                                              strcasecmp(known->address.host, host) == 0)) return;
     if (set_address(d->s, &address, slice_of(host), port, false)) return;
     if (find_replica(d->s, d->group, &address)) return;
-    event_about(d->s, EVENT_NOTICE, "+slave", add_replica(d->s, d->group, &address), "%s", "");
+    event_plain(d->s, EVENT_NOTICE, "+slave", add_replica(d->s, d->group, &address));
     d->changed = true;
 }
 
 static bool primary_is_sane(const struct sentinel *s, const struct instance *group) {
     return group->reports_primary && !(group->flags & (INSTANCE_S_DOWN | INSTANCE_O_DOWN)) &&
-           s->now_ms - group->info_ms < s->settings.timers.info_period * 2;
+           s->now_ms - group->info.replied_ms < s->settings.timers.info_period * 2;
 }
 static bool was_up_for(const struct sentinel *s, const struct instance *i, int64_t ms) {
     int64_t last = i->s_down_ms > i->o_down_ms ? i->s_down_ms : i->o_down_ms;
     return last == 0 || s->now_ms - last > ms;
 }
 
-/* A replica that says for a while that it is a primary: was it one before a failover and has come back, or has it just
- * become the primary by FAILOVER? INFO comes too rarely to tell. So the group's primary is asked whether it still is
- * one, after the replica has said so, and the replica is corrected when the answer comes. Else a hand-over would be
- * undone, and two replicas would follow each other. */
+/* A replica reports for a while that it is a primary. Either it was the primary before a failover and has come back, or
+ * it has just become the primary by FAILOVER; INFO comes too rarely to tell which. So this Sentinel asks the group's
+ * primary for its role, and corrects the replica only if the primary still is one. Otherwise it would undo a hand-over,
+ * and two replicas would follow each other. */
 static bool is_stray_primary(const struct sentinel *s, const struct instance *replica) {
     int64_t wait = s->settings.timers.publish_period * CONVERT_PUBLISH_PERIODS;
     const struct instance *group = replica->primary;
@@ -75,13 +75,12 @@ static void suspect_role(struct sentinel *s, struct instance *replica) {
     info_request(s, replica->primary);
 }
 static void correct_roles(struct sentinel *s, struct instance *group) {
-    if (group->info_pending) return; /* the answer may be to an older question */
+    if (group->info.pending) return; /* the answer may be to an older question */
     each_instance(&group->replicas, replica) {
         if (!replica->role_suspect) continue;
         replica->role_suspect = false;
         if (!group->reports_primary || group->reported.failover_in_progress || !is_stray_primary(s, replica)) continue;
-        if (send_replicate(s, replica, &group->address))
-            event_about(s, EVENT_NOTICE, "+convert-to-slave", replica, "%s", "");
+        if (send_replicate(s, replica, &group->address)) event_plain(s, EVENT_NOTICE, "+convert-to-slave", replica);
     }
 }
 static bool follows(struct sentinel *s, const struct instance *replica, const struct sentinel_address *primary) {
@@ -94,24 +93,24 @@ static bool follows(struct sentinel *s, const struct instance *replica, const st
 }
 static void correct_primary(struct sentinel *s, struct instance *replica) {
     struct instance *group = replica->primary;
-    int64_t wait = group->failover_timeout_ms;
+    int64_t wait = group->options.failover_timeout_ms;
     if (!*replica->reported.primary_host || follows(s, replica, &group->address)) return;
     if (group->flags & INSTANCE_FAILOVER_IN_PROGRESS) return;
     if (!primary_is_sane(s, group) || !was_up_for(s, replica, wait) || s->now_ms - replica->reconf_ms <= wait) return;
-    if (send_replicate(s, replica, &group->address))
-        event_about(s, EVENT_NOTICE, "+fix-slave-config", replica, "%s", "");
+    if (send_replicate(s, replica, &group->address)) event_plain(s, EVENT_NOTICE, "+fix-slave-config", replica);
 }
 static void watch_reconfiguration(struct sentinel *s, struct instance *replica) {
     struct instance *group = replica->primary;
-    if (replica->flags & INSTANCE_RECONF_SENT && group->promoted && follows(s, replica, &group->promoted->address)) {
+    if (replica->flags & INSTANCE_RECONF_SENT && group->failover.promoted &&
+        follows(s, replica, &group->failover.promoted->address)) {
         replica->flags &= ~(unsigned)INSTANCE_RECONF_SENT;
         replica->flags |= INSTANCE_RECONF_INPROG;
-        event_about(s, EVENT_NOTICE, "+slave-reconf-inprog", replica, "%s", "");
+        event_plain(s, EVENT_NOTICE, "+slave-reconf-inprog", replica);
     }
     if (replica->flags & INSTANCE_RECONF_INPROG && replica->reported.primary_link_up) {
         replica->flags &= ~(unsigned)INSTANCE_RECONF_INPROG;
         replica->flags |= INSTANCE_RECONF_DONE;
-        event_about(s, EVENT_NOTICE, "+slave-reconf-done", replica, "%s", "");
+        event_plain(s, EVENT_NOTICE, "+slave-reconf-done", replica);
     }
 }
 
@@ -119,9 +118,9 @@ static void info_keep(struct instance *i, struct slice text) {
     char *copy = mem_try_alloc(text.len + 1);
     if (!copy) return;
     if (text.len) memcpy(copy, text.data, text.len);
-    mem_free(i->info);
-    i->info = copy;
-    i->info_len = text.len;
+    mem_free(i->info.text);
+    i->info.text = copy;
+    i->info.len = text.len;
 }
 
 static void info_received(struct sentinel *s, struct instance *i, struct slice text) {
@@ -129,12 +128,13 @@ static void info_received(struct sentinel *s, struct instance *i, struct slice t
     struct discovery discovery = {s, group_of(i), false};
     info_keep(i, text);
     bool is_group = i->flags & INSTANCE_PRIMARY;
-    /* What says no role is no server, but perhaps a Sentinel that got its address: it looks like a replica. */
+    /* A reply without a role is not from a server, but perhaps from a Sentinel that got its address: it counts as the
+     * reply of a replica. */
     server_info_read(text, &info, NULL, NULL);
     if (*info.run_id && strcmp(info.run_id, i->run_id) != 0) {
         if (*i->run_id) {
-            event_about(s, EVENT_NOTICE, "+reboot", i, "%s", "");
-            if (is_group && i->reboot_down_after_ms) {
+            event_plain(s, EVENT_NOTICE, "+reboot", i);
+            if (is_group && i->options.reboot_down_after_ms) {
                 i->flags |= INSTANCE_PRIMARY_REBOOT;
                 i->reboot_ms = s->now_ms;
             }
@@ -150,7 +150,7 @@ static void info_received(struct sentinel *s, struct instance *i, struct slice t
     if (!is_group && info.is_primary && strcmp(info.replication_id, i->reported.replication_id) != 0)
         i->role_ms = s->now_ms;
     i->reported = info;
-    i->info_ms = s->now_ms;
+    i->info.replied_ms = s->now_ms;
     if (discovery.changed) machine_save(s, false);
     if (info.is_primary != i->reports_primary) {
         i->role_ms = s->now_ms;
@@ -166,7 +166,7 @@ static void info_received(struct sentinel *s, struct instance *i, struct slice t
     }
     struct instance *group = i->primary;
     if (info.is_primary && i->flags & INSTANCE_PROMOTED && group->flags & INSTANCE_FAILOVER_IN_PROGRESS &&
-        group->failover == FAILOVER_WAIT_PROMOTION)
+        group->failover.state == FAILOVER_WAIT_PROMOTION)
         failover_promoted(s, i);
     else if (info.is_primary)
         suspect_role(s, i);
@@ -182,7 +182,7 @@ void sentinel_replied(struct sentinel *s, struct sentinel_link *link, enum senti
     switch (kind) {
     case REQUEST_PING: ping_answered(s, link, answer); break;
     case REQUEST_INFO:
-        if (i->info_pending) i->info_pending--;
+        if (i->info.pending) i->info.pending--;
         if (answer->error) break;
         info_received(s, i, answer->text);
         /* A failover need not wait for the next tick. */

@@ -2,7 +2,7 @@
  *
  * The machine decides whether servers are down, votes, elects a leader, and fails groups over. It owns no socket,
  * clock, file or source of random numbers. Its inputs are events with the time; its outputs are calls of struct
- * sentinel_effects, in order. A simulator drives many of them (tests/unit/sentinel_simulator.h).
+ * sentinel_effects, in order. A simulator drives many of them (tests/simulation/sentinel_simulator.h).
  *
  *     event                               input
  *     ---------------------------------   ----------------------------------------------------------------
@@ -81,7 +81,7 @@ struct sentinel_settings {
     bool crash_after_election, crash_after_promotion; /* SENTINEL SIMULATE-FAILURE */
 };
 
-/* An address: as configured or told, and what it resolves to. */
+/* An address: as it was configured or announced, and what it resolves to. */
 struct sentinel_address {
     char host[SENTINEL_HOST_MAX];
     char ip[SENTINEL_IP_MAX];
@@ -133,6 +133,39 @@ struct renamed_command {
     struct renamed_command *next;
 };
 
+/* What an administrator sets for a group, by SENTINEL MONITOR, SENTINEL SET or the configuration file. */
+struct instance_options {
+    unsigned quorum, parallel_syncs;
+    int64_t failover_timeout_ms, reboot_down_after_ms;
+    char *auth_user, *auth_pass, *notification_script, *reconfig_script; /* NULL: none */
+    struct renamed_command *renamed;
+};
+
+/* The failover of a group. failover.c changes it; election.c puts it off when another Sentinel gets the vote. */
+struct group_failover {
+    enum failover_state state;
+    uint64_t epoch;
+    int64_t start_ms;            /* when it began, here or at the Sentinel that got the vote, with a random delay */
+    int64_t state_ms, logged_ms; /* the state last changed; a delay was last logged for this start_ms */
+    uint64_t offsets_asked_tick; /* in FAILOVER_SELECT: the candidates were asked for their offsets; 0: not yet */
+    struct instance *promoted;   /* NULL: none is chosen */
+    char stuck[128];             /* why no failover happens, as it was logged last */
+};
+
+/* The INFO requests to a server: tick.c sends them, reports.c reads the replies. */
+struct instance_info {
+    int64_t replied_ms, sent_ms; /* the last reply, 0: none; the last request */
+    unsigned pending;            /* requests without a reply */
+    char *text;                  /* the last reply, for INFO-CACHE; NULL: none */
+    size_t len;
+};
+
+/* Of a Sentinel: its vote, as it said. Of a primary: the vote of this Sentinel. election.c changes it. */
+struct instance_vote {
+    char leader[SENTINEL_ID_LEN + 1]; /* "": none */
+    uint64_t epoch;
+};
+
 /* A primary (which stands for its group), a replica or another Sentinel. */
 struct instance {
     unsigned flags;
@@ -147,38 +180,24 @@ struct instance {
     int64_t asked_ms, told_ms; /* Sentinel: when it was last asked about the primary, and answered */
     int64_t s_down_ms, o_down_ms;
     int64_t down_after_ms;
-    int64_t info_ms, info_sent_ms; /* last INFO reply, 0: none; last INFO sent */
-    unsigned info_pending;         /* INFO sent and not answered */
-    char *info;                    /* its text, for INFO-CACHE; NULL: none */
-    size_t info_len;
+    struct instance_info info;
+    struct instance_vote vote;
 
     /* Servers: what INFO says. */
     bool reports_primary;
     bool role_suspect; /* a replica that says it is a primary: the primary is being asked whether it still is one */
-    int64_t role_ms, reconf_ms; /* since when it reports this role; last change of what it replicates */
+    int64_t role_ms, reconf_ms; /* when its reported role, and the primary that it reports, last changed */
     struct server_info reported;
     int64_t created_ms;
+    int64_t reconf_sent_ms; /* replica: when it was last told to follow the promoted one */
 
     /* Primary */
     uint64_t config_epoch;
-    unsigned quorum, parallel_syncs;
-    int64_t failover_timeout_ms, reboot_down_after_ms, reboot_ms;
-    char *auth_user, *auth_pass, *notification_script, *reconfig_script; /* NULL: none */
-    struct renamed_command *renamed;
+    int64_t reboot_ms;
+    struct instance_options options;
+    struct group_failover failover;
     struct instance_list replicas, sentinels;
     struct instance *next_by_name;
-
-    /* Sentinel: its vote. Primary: the vote of this Sentinel. */
-    char leader[SENTINEL_ID_LEN + 1]; /* "": none */
-    uint64_t leader_epoch;
-
-    /* Failover */
-    enum failover_state failover;
-    uint64_t failover_epoch;
-    int64_t failover_start_ms, failover_state_ms, failover_logged_ms, reconf_sent_ms;
-    uint64_t offsets_asked_tick; /* in FAILOVER_SELECT: the candidates were asked for their offsets; 0: not yet */
-    struct instance *promoted;
-    char stuck[128]; /* why no failover happens, as it was logged last */
 };
 
 enum sentinel_request_kind {
@@ -298,7 +317,7 @@ const char *sentinel_add_sentinel(struct sentinel *sentinel, struct instance *gr
 /* The address of the group's primary: the promoted replica's once it is promoted. */
 const struct sentinel_address *sentinel_primary_address(const struct instance *group);
 const struct instance *sentinel_current_primary(const struct instance *group);
-/* The address as others are told it: a host name with announce-hostnames. */
+/* The address as this Sentinel announces it: a host name with announce-hostnames. */
 const char *sentinel_announced(const struct sentinel *sentinel, const struct sentinel_address *address);
 /* NULL: none. With `why`: the reason for which this replica is not a candidate; NULL: it is one. */
 struct instance *sentinel_choose_replica(const struct sentinel *sentinel, const struct instance *group);

@@ -8,7 +8,7 @@
 enum { INFO_HOST_MAX = 256 };
 struct server_info {
     char run_id[41];
-    char replication_id[41]; /* changes whenever it becomes a primary or follows one; "": not told */
+    char replication_id[41]; /* changes whenever it becomes a primary or follows one; "": not reported */
     bool is_primary;         /* it says role:master */
     /* These keep their values when the fields are missing: a replica that is promoted has none of them. */
     char primary_host[INFO_HOST_MAX]; /* "": none */
@@ -19,13 +19,13 @@ struct server_info {
     int64_t announced; /* replica-announced; 0: no */
     bool has_failover_state;
     bool failover_in_progress; /* the server runs FAILOVER */
-    /* And these do not. */
+    /* A missing field resets these. */
     int64_t primary_link_down_ms; /* 0: it is up; below 0: it never was */
     bool loading;
     bool sync_ineligible; /* sync_eligible:0 of synchronous replication: it lacks acknowledged writes */
     int rdma_port;        /* of its first RDMA listener; 0: none */
 };
-/* What is known of a server that has not been asked. */
+/* The values before the first reply to INFO. */
 void server_info_init(struct server_info *info);
 /* Reads a reply into what is known so far. Any bytes are allowed. Numbers are read as far as they are digits. Calls
  * replica() for each slaveN line; its texts are valid within the call. */

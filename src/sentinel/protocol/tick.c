@@ -1,11 +1,11 @@
 /* tick.c: what happens periodically: links, PING, INFO and hello messages, TILT, and whether an instance is down in
  * this Sentinel's own view (S_DOWN).
  *
- * TILT: a tick that comes much too late means that this process was stopped or that the machine is overloaded, so that
- * the silence of others says nothing. The Sentinel then goes on watching but decides nothing. The clock of the machine
- * leaves out the time in which it was stopped, so nobody looks down because of it, and TILT can end as soon as ticks
- * have come in time for a while (TILT_SANE_MS); tilt-period limits it. If the user has set tilt-period, TILT lasts
- * exactly that long. */
+ * TILT: a tick that comes much too late means that this process was stopped or that the machine is overloaded, so the
+ * silence of other instances proves nothing. The Sentinel then continues to watch but decides nothing. The machine's
+ * time does not include the time in which the process was stopped, so no instance appears down because of it. TILT ends
+ * when ticks have been in time for TILT_SANE_MS, and at the latest after tilt-period. If the user has set tilt-period,
+ * TILT lasts exactly that long. */
 #include "sentinel/protocol/machine.h"
 #include <string.h>
 
@@ -85,14 +85,14 @@ void sentinel_link_closed(struct sentinel *s, struct sentinel_link *link, enum l
     link->half[kind] = (struct link_half){.state = HALF_NONE};
     link->disconnected = true;
     if (kind == LINK_COMMANDS) link->pending = 0;
-    if (kind == LINK_COMMANDS && link->instance) link->instance->info_pending = 0;
+    if (kind == LINK_COMMANDS && link->instance) link->instance->info.pending = 0;
 }
 void sentinel_link_heard(struct sentinel *s, struct sentinel_link *link, int64_t now_ms) {
     machine_time(s, now_ms);
     link->heard_ms = s->now_ms;
 }
 
-/* A link on which nothing comes back is opened anew: the connection may be dead and its peer alive. */
+/* Reconnects a link that gets no replies: the connection may be dead although the peer works. */
 static void check_links(struct sentinel *s, struct instance *i) {
     struct sentinel_link *link = i->link;
     const struct sentinel_timers *timers = &s->settings.timers;
@@ -112,13 +112,13 @@ static void check_links(struct sentinel *s, struct instance *i) {
 
 void info_request(struct sentinel *s, struct instance *i) {
     if (!machine_send(s, i, &(struct sentinel_request){.kind = REQUEST_INFO})) return;
-    if (s->now_ms - i->info_sent_ms >= 1000) i->info_pending = 0; /* the last one will hardly be answered any more */
-    i->info_sent_ms = s->now_ms;
-    i->info_pending++;
+    if (s->now_ms - i->info.sent_ms >= 1000) i->info.pending = 0; /* the last one will hardly be answered any more */
+    i->info.sent_ms = s->now_ms;
+    i->info.pending++;
 }
 
-/* Where silence may last long before anybody looks down, PING comes with the hello messages only: it finds a failure up
- * to a second later, and costs half as much. A period that the user has set is kept. */
+/* If down-after is long, PING is sent only together with hello messages: that costs half as much, and finds a failure
+ * up to a second later. A period that the user has set is kept. */
 static int64_t ping_period_of(const struct sentinel *s, const struct instance *i) {
     const struct sentinel_timers *timers = &s->settings.timers;
     int64_t period = timers->ping_period;
@@ -139,16 +139,17 @@ static void send_periodically(struct sentinel *s, struct instance *i) {
     if (info_period > timers->info_period) info_period = timers->info_period;
     int64_t ping_period = ping_period_of(s, i);
     /* An INFO that is on its way need not be sent again at once. */
-    bool info_underway = i->info_pending && s->now_ms - i->info_sent_ms < 1000;
-    bool info =
-        !(i->flags & INSTANCE_SENTINEL) && !info_underway && (!i->info_ms || s->now_ms - i->info_ms > info_period);
+    bool info_underway = i->info.pending && s->now_ms - i->info.sent_ms < 1000;
+    bool info = !(i->flags & INSTANCE_SENTINEL) && !info_underway &&
+                (!i->info.replied_ms || s->now_ms - i->info.replied_ms > info_period);
     bool hello = s->now_ms - i->published_ms > timers->publish_period &&
                  s->now_ms - i->hello_sent_ms > timers->publish_period / 2;
     /* Messages that leave together cost little more than one: a PING is sent with another before its time, and INFO, if
      * it is not urgent, waits for the next PING. */
     int64_t ping_wait = hello ? ping_period * 3 / 4 : ping_period;
     bool ping = s->now_ms - link->pong_ms > ping_wait && s->now_ms - link->ping_ms > ping_period / 2;
-    if (i->info_ms && !ping && info_period > ping_period * 5 && s->now_ms - i->info_ms < info_period + ping_period)
+    if (i->info.replied_ms && !ping && info_period > ping_period * 5 &&
+        s->now_ms - i->info.replied_ms < info_period + ping_period)
         info = false;
     if (info) info_request(s, i);
     if (ping) ping_instance(s, i);
@@ -167,15 +168,15 @@ static void check_s_down(struct sentinel *s, struct instance *i) {
     check_links(s, i);
     bool wrong_role = i->flags & INSTANCE_PRIMARY && !i->reports_primary &&
                       s->now_ms - i->role_ms > i->down_after_ms + s->settings.timers.info_period * 2;
-    bool rebooting = i->flags & INSTANCE_PRIMARY_REBOOT && s->now_ms - i->reboot_ms > i->reboot_down_after_ms;
+    bool rebooting = i->flags & INSTANCE_PRIMARY_REBOOT && s->now_ms - i->reboot_ms > i->options.reboot_down_after_ms;
     bool down = silence > i->down_after_ms || wrong_role || rebooting;
     if (down && !(i->flags & INSTANCE_S_DOWN)) {
         i->s_down_ms = s->now_ms;
         i->flags |= INSTANCE_S_DOWN;
-        event_about(s, EVENT_WARNING, "+sdown", i, "%s", "");
+        event_plain(s, EVENT_WARNING, "+sdown", i);
     } else if (!down && i->flags & INSTANCE_S_DOWN) {
         i->flags &= ~(unsigned)(INSTANCE_S_DOWN | INSTANCE_SCRIPT_KILL_SENT);
-        event_about(s, EVENT_WARNING, "-sdown", i, "%s", "");
+        event_plain(s, EVENT_WARNING, "-sdown", i);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/clients/user.h"
+#include "server/server_events.h"
 
 static bool protected_mode;
 static struct slice requirepass; /* allocated */
@@ -30,21 +31,35 @@ void auth_count_denial(enum user_denial denial) {
 uint64_t auth_denials(enum user_denial denial) {
     return denials[denial];
 }
+void (*auth_user_changes)(struct client *client);
+enum auth_answer (*auth_ask)(struct call *call, const struct slice *user, const struct slice *password);
+
 static void login(struct client *client, struct user *user) {
+    if (auth_user_changes) auth_user_changes(client);
     client->user = user;
     client->authenticated = true;
     client->flags |= CLIENT_KNOWN;
     if (client->conn) conn_set_trusted(client->conn, true);
 }
+void auth_login_failed(struct client *client, struct slice name) {
+    denied++;
+    if (user_hooks) user_hooks->login_failed(client, name);
+    struct authentication_event event = {client, name, NULL, false};
+    server_event(EVENT_AUTHENTICATION, 0, &event);
+}
+void auth_act_as(struct client *client, struct user *user, const char *module) {
+    login(client, user);
+    struct authentication_event event = {client, slice_of(user->name), module, true};
+    server_event(EVENT_AUTHENTICATION, 0, &event);
+}
 
 bool auth_login(struct client *client, struct slice name, struct slice password) {
     struct user *user = user_find(name);
     if (!user || !user_accepts(user, password)) {
-        denied++;
-        if (user_hooks) user_hooks->login_failed(client, name);
+        auth_login_failed(client, name);
         return false;
     }
-    login(client, user);
+    auth_act_as(client, user, NULL);
     return true;
 }
 
@@ -111,6 +126,6 @@ const struct config_option auth_options[] = {
      .set = password_set,
      .get = password_get,
      .initial = ""},
-    {.name = "protected-mode", .type = CONFIG_BOOL, .value = &protected_mode, .initial = "yes"},
+    {OPTION("protected-mode", CONFIG_BOOL, &protected_mode, "yes")},
     {.name = NULL},
 };

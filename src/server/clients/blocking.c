@@ -14,8 +14,11 @@
 #include "server/clients/reply_barrier.h"
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
+#include "server/command/propagate.h"
 #include "server/db_key.h"
 #include "server/feature.h"
+#include "server/server.h"
+#include "server/command/command.h"
 #include "server/store_events.h"
 #include <math.h>
 
@@ -26,7 +29,7 @@ struct blocked_key {
     uint32_t name_len;     /* length of the db_key */
     char name[];
 };
-struct wait {
+struct blocking_wait {
     struct list_link of_key;
     struct blocked_key *key;
     struct blocked *blocked;
@@ -35,10 +38,12 @@ struct wait {
 /* A client that waits for keys. */
 struct blocked {
     struct client *client;
+    struct list_link owned_link; /* of a client with an owner */
     struct command *command;
     enum value_type type;
-    bool unless_present, call_at_end, changes_later;
+    bool any_type, unless_present, call_at_end, changes_later, until_done;
     bool runs, waits_on; /* the command is called again; and finds that it must wait on */
+    struct slice ready;  /* the key for which it is called again */
     void (*timed_out)(struct reply *reply);
     void *state; /* of the command; NULL `ended`: it has none */
     void (*ended)(void *state);
@@ -47,7 +52,7 @@ struct blocked {
     size_t request_size; /* bytes on the wire */
     int slot;            /* see struct call */
     int wait_count;
-    struct wait *waits;
+    struct blocking_wait *waits;
     int argc;
     struct slice argv[]; /* then the bytes */
 };
@@ -55,9 +60,10 @@ struct blocked {
 bool blocking_ready;
 static struct hashtable *keys;
 static struct list ready = LIST_INIT(ready);
-static size_t blocked_count, blocked_of[VALUE_TYPES], unless_present_keys;
+static size_t blocked_count, blocked_of[VALUE_TYPES], blocked_of_any, unless_present_keys;
 static struct blocked *called; /* the client whose command is called again, the innermost one */
 static bool serving, quiet;
+static struct list owned = LIST_INIT(owned);
 static uint64_t serving_round, waits_visited;
 
 static struct slice key_name(const void *entry) {
@@ -82,18 +88,27 @@ static struct entry *find_without_expiry(struct db *db, struct slice name) {
 
 /* Keys are served in the order in which they became what a client waits for, even if that client waits for another key.
  * Earlier states of a key do not matter. */
-static void key_ready(struct blocked_key *key, const struct entry *entry) {
+static bool awaited(enum value_type type) {
+    if (blocked_of[type]) return true;
+    return blocked_of_any && type != TYPE_STRING && type != TYPE_SET && type != TYPE_HASH;
+}
+static void key_serve(struct blocked_key *key) {
     if (list_is_linked(&key->ready_link)) return;
-    if (!(entry && blocked_of[entry_type(entry)]) && !key->unless_present) return;
     list_append(&ready, &key->ready_link);
     blocking_ready = true;
 }
-
-static void key_changed(struct db *db, struct slice name) {
-    if (quiet) return;
+static void key_ready(struct blocked_key *key, const struct entry *entry) {
+    if ((entry && awaited(entry_type(entry))) || key->unless_present) key_serve(key);
+}
+static struct blocked_key *key_find(struct db *db, struct slice name) {
     struct db_key full;
     struct blocked_key *key = hashtable_find(keys, db_key_make(&full, db, name));
     db_key_free(&full);
+    return key;
+}
+
+static void key_changed(struct db *db, struct slice name) {
+    struct blocked_key *key = quiet ? NULL : key_find(db, name);
     if (key) key_ready(key, find_without_expiry(db, name));
 }
 
@@ -136,7 +151,8 @@ void blocking_set_expire_quietly(struct db *db, struct entry *entry, int64_t at_
     quiet = false;
 }
 void blocking_wake(struct db *db, struct slice key) {
-    if (keys && hashtable_size(keys)) key_changed(db, key);
+    struct blocked_key *found = keys && hashtable_size(keys) ? key_find(db, key) : NULL;
+    if (found) key_serve(found);
 }
 
 /* --- Waiting --- */
@@ -157,7 +173,7 @@ static struct blocked_key *key_of(struct db *db, struct slice name) {
     return key;
 }
 
-static void wait_end(struct wait *wait) {
+static void wait_end(struct blocking_wait *wait) {
     struct blocked_key *key = wait->key;
     must(!wait->blocked->unless_present || key->unless_present > 0);
     list_remove(&key->waits, &wait->of_key);
@@ -174,12 +190,12 @@ static void client_gone(struct client *client);
 static struct client_listener client_listener;
 
 /* A blocked client keeps the arguments of its command. */
-static void report(const struct client *client, struct client_report *report) {
+static void blocking_report(const struct client *client, struct client_report *report) {
     const struct blocked *blocked = client_state(client, &client_listener);
     for (int i = 0; i < blocked->argc; i++) report->waiting_arguments += blocked->argv[i].len;
     report->memory += mem_size(blocked);
 }
-static struct client_listener client_listener = {.freed = client_gone, .report = report};
+static struct client_listener client_listener = {.freed = client_gone, .report = blocking_report};
 
 static void blocked_free(struct blocked *blocked) {
     if (blocked->ended) blocked->ended(blocked->state);
@@ -191,16 +207,55 @@ static void blocked_free(struct blocked *blocked) {
 static void blocked_end(struct blocked *blocked) {
     for (int i = 0; i < blocked->wait_count; i++) wait_end(&blocked->waits[i]);
     event_timer_cancel(server.loop, &blocked->timer);
-    must(blocked_count > 0 && blocked_of[blocked->type] > 0);
-    blocked_of[blocked->type]--;
+    size_t *count = blocked->any_type ? &blocked_of_any : &blocked_of[blocked->type];
+    must(blocked_count > 0 && *count > 0);
+    --*count;
     client_set_state(blocked->client, &client_listener, NULL);
+    if (list_is_linked(&blocked->owned_link)) list_remove(&owned, &blocked->owned_link);
     blocked_count--;
     if (!blocked->runs) blocked_free(blocked);
 }
 
+/* --- Clients without a connection --- */
+
+static struct client_listener owner_listener;
+static void owner_forget(struct client *client) {
+    client_set_state(client, &owner_listener, NULL);
+}
+static struct client_listener owner_listener = {.freed = owner_forget};
+
+static struct blocking_owner *owner_of(const struct client *client) {
+    return client->conn ? NULL : client_state(client, &owner_listener);
+}
+void blocking_set_owner(struct client *client, struct blocking_owner *owner) {
+    client_set_state(client, &owner_listener, owner);
+}
+bool blocking_cancel(struct client *client) {
+    struct blocked *blocked = client_state(client, &client_listener);
+    if (!blocked || blocked->runs) return false;
+    client->flags |= CLIENT_CLOSING;
+    blocked_end(blocked);
+    client->flags &= ~(uint32_t)CLIENT_CLOSING;
+    return true;
+}
+bool call_may_block(const struct call *call) {
+    return (call->client->conn || owner_of(call->client)) && !(call->client->flags & CLIENT_DENY_BLOCKING);
+}
+size_t blocking_owned(void) {
+    return owned.len;
+}
+void blocking_end_owned(const char *error) {
+    list_each(&owned, link) client_unblock(container_of(link, struct blocked, owned_link)->client, error);
+}
+
 static void unblock(struct blocked *blocked) {
     struct client *client = blocked->client;
+    struct blocking_owner *owner = owner_of(client);
     blocked_end(blocked);
+    if (owner) {
+        owner->over(owner, true);
+        return;
+    }
     if (client->flags & CLIENT_REPLY_SKIP) client_skip_end(client);
     client_flush_later(client);
     client_release(client);
@@ -214,28 +269,34 @@ static void answer_timeout(struct reply *reply, void (*timed_out)(struct reply *
 }
 
 static uint64_t time_is_up(struct event_timer *timer) {
+    enum { LATER_US = 1000 };
     struct blocked *blocked = container_of(timer, struct blocked, timer);
+    if (!blocked->client->conn && dispatch_running()) return LATER_US; /* what its owner does may change keys */
     client_unblock(blocked->client, NULL);
     return 0;
 }
 
-static void call_again(struct blocked *blocked);
+static void call_again(struct blocked *blocked, struct slice ready_key);
 
-void (*blocking_ended)(int slot, uint64_t ticks);
+void (*blocking_ended)(int slot, const struct command *command, uint64_t ticks);
 
 bool client_unblock(struct client *client, const char *error) {
     struct blocked *blocked = client_state(client, &client_listener);
-    if (!blocked || blocked->runs) return false;
+    if (!blocked || blocked->runs || blocked->until_done) return false;
     if (!error && blocked->call_at_end) {
         uint32_t before = client->flags & CLIENT_DENY_BLOCKING;
         client->flags |= CLIENT_DENY_BLOCKING;
-        call_again(blocked);
+        call_again(blocked, (struct slice){0});
         if (!before) client->flags &= ~(uint32_t)CLIENT_DENY_BLOCKING;
         return true;
     }
     struct command *command = blocked->command;
+    struct blocking_owner *owner = owner_of(client);
     struct call_start start;
-    client_call_starts(client, &start);
+    if (owner)
+        owner->begins(owner);
+    else
+        client_call_starts(client, &start);
     /* Nil says that nothing came: a statement about data. */
     if (!error) error = reply_barrier_before_answer(client);
     if (error) command->rejected++;
@@ -244,8 +305,8 @@ bool client_unblock(struct client *client, const char *error) {
     else
         answer_timeout(&client->reply, blocked->timed_out);
     dispatch_account(client, command, blocked->argc, blocked->argv, blocked->ticks);
-    if (blocking_ended) blocking_ended(blocked->slot, blocked->ticks);
-    client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
+    if (blocking_ended) blocking_ended(blocked->slot, command, blocked->ticks);
+    if (!owner) client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
     unblock(blocked);
     return true;
 }
@@ -273,9 +334,11 @@ static struct blocked *blocked_new(struct call *call, const struct blocking *how
     *blocked = (struct blocked){.client = call->client,
                                 .command = call->client->current,
                                 .type = how->type,
+                                .any_type = how->any_type,
                                 .unless_present = how->unless_present,
                                 .call_at_end = how->call_at_end,
                                 .changes_later = how->changes_later,
+                                .until_done = how->until_done,
                                 .timed_out = how->timed_out,
                                 .state = how->state,
                                 .ended = how->ended,
@@ -297,8 +360,13 @@ void *call_wait(const struct call *call, void (*ended)(void *state)) {
     return called && called->client == call->client && called->ended == ended ? called->state : NULL;
 }
 
+struct slice call_ready_key(const struct call *call) {
+    return called && called->client == call->client ? called->ready : (struct slice){0};
+}
+
 static void wait_on(struct blocked *blocked, const struct blocking *how) {
     blocked->waits_on = true;
+    blocked->until_done = how->until_done;
     if (!how->ended || how->state == blocked->state) return;
     if (blocked->ended) blocked->ended(blocked->state);
     blocked->state = how->state;
@@ -313,7 +381,7 @@ void call_block(struct call *call, const struct blocking *how) {
         wait_on(called, how);
         return;
     }
-    if (!client->conn || client->flags & CLIENT_DENY_BLOCKING) {
+    if (!call_may_block(call)) {
         call->blocked = false;
         answer_timeout(call->reply, how->refused ? how->refused : how->timed_out);
         if (how->ended) how->ended(how->state);
@@ -323,26 +391,29 @@ void call_block(struct call *call, const struct blocking *how) {
     struct blocked *blocked = blocked_new(call, how);
     if (!keys) keys = hashtable_new(&key_type);
     for (int i = 0; i < how->key_count; i++) {
-        struct blocked_key *key = key_of(call->db, call->argv[how->first_key + i]);
+        struct blocked_key *key = key_of(call->db, how->keys ? how->keys[i] : call->argv[how->first_key + i]);
         struct list_link *last = key->waits.head.prev;
         /* The same key is named twice. */
-        if (last != &key->waits.head && container_of(last, struct wait, of_key)->blocked == blocked) continue;
-        struct wait *wait = &blocked->waits[blocked->wait_count++];
-        *wait = (struct wait){.key = key, .blocked = blocked, .since = serving ? serving_round : 0};
+        if (last != &key->waits.head && container_of(last, struct blocking_wait, of_key)->blocked == blocked) continue;
+        struct blocking_wait *wait = &blocked->waits[blocked->wait_count++];
+        *wait = (struct blocking_wait){.key = key, .blocked = blocked, .since = serving ? serving_round : 0};
         list_append(&key->waits, &wait->of_key);
         if (how->unless_present && key->unless_present++ == 0) unless_present_keys++;
     }
     client_set_state(client, &client_listener, blocked);
     blocked_count++;
-    blocked_of[blocked->type]++;
-    client_hold(client);
+    ++*(blocked->any_type ? &blocked_of_any : &blocked_of[blocked->type]);
+    if (client->conn)
+        client_hold(client);
+    else
+        list_append(&owned, &blocked->owned_link);
     if (how->timeout_ms) event_timer_set(server.loop, &blocked->timer, (uint64_t)how->timeout_ms * 1000, time_is_up);
 }
 
 /* --- Serving --- */
 
 static bool may_serve(const struct blocked *blocked, const struct entry *entry) {
-    return (entry && entry_type(entry) == blocked->type) || blocked->unless_present;
+    return (entry && (blocked->any_type || entry_type(entry) == blocked->type)) || blocked->unless_present;
 }
 
 /* What permitted the command when it began to wait may have changed: the rights of the client's user, the node that has
@@ -364,16 +435,21 @@ static const char *refuse_again(const struct blocked *blocked) {
 
 /* Calls the command again, unless that is refused now. What it changes may serve other clients, whose commands are then
  * called before it returns. */
-static void call_again(struct blocked *blocked) {
+static void call_again(struct blocked *blocked, struct slice ready_key) {
     struct client *client = blocked->client;
     struct blocked *outer = called;
     called = blocked;
+    blocked->ready = ready_key;
     blocked->runs = true;
     blocked->waits_on = false;
     client->flags |= CLIENT_CALLED_AGAIN;
     dispatch_ticks = ticks_now();
+    struct blocking_owner *owner = owner_of(client);
     struct call_start start;
-    client_call_starts(client, &start);
+    if (owner)
+        owner->begins(owner);
+    else
+        client_call_starts(client, &start);
     const char *refusal = refuse_again(blocked);
     if (__builtin_expect(refusal != NULL, 0)) {
         blocked->command->rejected++;
@@ -388,14 +464,17 @@ static void call_again(struct blocked *blocked) {
         blocked_free(blocked);
         return;
     }
-    if (blocked->waits_on) return;
-    client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
+    if (blocked->waits_on) {
+        if (owner) owner->over(owner, false);
+        return;
+    }
+    if (!owner) client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
     unblock(blocked);
 }
 
 void blocking_call_again(struct client *client) {
     struct blocked *blocked = client_state(client, &client_listener);
-    if (blocked) call_again(blocked);
+    if (blocked) call_again(blocked, (struct slice){0});
 }
 
 /* Calls the commands that wait for a key, each once, in the order in which they began to wait. Clients that begin to
@@ -405,18 +484,18 @@ static void serve_key(struct db *db, struct slice full) {
     struct blocked_key *key = hashtable_find(keys, full);
     if (!key) return;
     serving_round++;
-    list_each(&key->waits, link) {
-        struct wait *wait = container_of(link, struct wait, of_key);
+    list_each_entry(&key->waits, struct blocking_wait, of_key, wait) {
         if (wait->since == serving_round) break; /* so did all waits behind it */
         waits_visited++;
         /* An expired key is deleted here; commands that it cannot serve are not called. */
         struct entry *entry = db_find(db, db_key_name(full), LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
-        if (may_serve(wait->blocked, entry)) call_again(wait->blocked);
+        if (may_serve(wait->blocked, entry)) call_again(wait->blocked, db_key_name(full));
     }
 }
 
 void blocking_serve(void) {
-    if (serving || clients_paused() != PAUSE_NONE) return;
+    /* Within a group, which is one of a module's timer or thread, the loop serves them later. */
+    if (serving || propagate_is_grouped() || clients_paused() != PAUSE_NONE) return;
     serving = true;
     clock_update(); /* a transaction sees one time; the clients that it wakes see the time after it */
     while (ready.len) {
@@ -442,10 +521,7 @@ static bool timeout_check(struct call *call, long double milliseconds, int64_t *
         reply_error(call->reply, "ERR timeout is negative");
     } else {
         int64_t rounded = (int64_t)whole;
-        if (rounded > INT64_MAX - clock_ms()) {
-            reply_error(call->reply, "ERR timeout is out of range");
-            return false;
-        }
+        if (rounded > INT64_MAX - clock_ms()) return reply_error(call->reply, "ERR timeout is out of range");
         /* Longer than the timer can count: wait without limit. */
         *timeout_ms = rounded > INT64_MAX / 4000 ? 0 : rounded;
         return true;
@@ -455,19 +531,15 @@ static bool timeout_check(struct call *call, long double milliseconds, int64_t *
 
 bool call_timeout_seconds(struct call *call, int index, int64_t *timeout_ms) {
     long double seconds;
-    if (!parse_long_double(call->argv[index], &seconds)) {
-        reply_error(call->reply, "ERR timeout is not a float or out of range");
-        return false;
-    }
+    if (!parse_long_double(call->argv[index], &seconds))
+        return reply_error(call->reply, "ERR timeout is not a float or out of range");
     return timeout_check(call, seconds * 1000, timeout_ms);
 }
 
 bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms) {
     int64_t value;
-    if (!parse_int64(call->argv[index], &value)) {
-        reply_error(call->reply, "ERR timeout is not an integer or out of range");
-        return false;
-    }
+    if (!parse_int64(call->argv[index], &value))
+        return reply_error(call->reply, "ERR timeout is not an integer or out of range");
     return timeout_check(call, value, timeout_ms);
 }
 
@@ -478,8 +550,8 @@ static void client_gone(struct client *client) {
     if (blocked) blocked_end(blocked);
 }
 
-static void init(void) {
+static void blocking_init(void) {
     client_listen(&client_listener);
 }
 
-const struct feature blocking_feature = {.name = "blocking", .init = init};
+const struct feature blocking_feature = {.name = "blocking", .init = blocking_init};

@@ -17,6 +17,7 @@
 #include "server/cluster_hooks.h"
 #include "server/server.h"
 #include "server/stats/errorstats.h"
+#include "server/server_events.h"
 #include <errno.h>
 
 struct client_stats client_stats;
@@ -54,7 +55,7 @@ struct client *client_new(struct connection *conn) {
     client->db = server.keyspace ? keyspace_db(server.keyspace, 0) : NULL;
     client->user = &user_default;
     client->created_ms = client->active_ms = clock_mono_ms();
-    client->reply_size = client->reply_peak = REPLY_SIZE_MAX;
+    client->buffer.size = client->buffer.peak = REPLY_SIZE_MAX;
     request_reader_init(&client->reader);
     if (!conn) {
         client->flags = CLIENT_INTERNAL;
@@ -90,10 +91,10 @@ void client_free(struct client *client) {
         return;
     }
     client->flags |= CLIENT_CLOSING;
+    if (client->conn) server_event(EVENT_CLIENT_CHANGE, 1, client);
     client_notify_freed(client);
     client->reply.out = &nowhere.out;
     client_turn_forget(client);
-    if (client->flags & CLIENT_PAUSED) client_pause_forget(client);
     if (client->conn) {
         client_count_bytes(client);
         client_flush_forget(client);
@@ -113,8 +114,7 @@ void client_free(struct client *client) {
 }
 
 void clients_detach(void) {
-    list_each(&clients, link) {
-        struct client *client = container_of(link, struct client, link);
+    list_each_entry(&clients, struct client, link, client) {
         client_flush_forget(client);
         client->conn = NULL;
         client->reply.out = &nowhere.out;
@@ -139,7 +139,8 @@ void client_free_after_reply(struct client *client) {
 
 void client_retarget(struct client *client) {
     enum { SILENT = CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY };
-    if (__builtin_expect(client->flags & CLIENT_REPLICA, 0) && !(client->flags & CLIENT_CLOSING)) return;
+    enum { ELSEWHERE = CLIENT_REPLICA | CLIENT_INTERNAL }; /* their owners say where replies go */
+    if (__builtin_expect(client->flags & ELSEWHERE, 0) && !(client->flags & CLIENT_CLOSING)) return;
     client->reply.out = client->conn && !(client->flags & SILENT) ? client_output(client) : &nowhere.out;
 }
 
@@ -238,6 +239,7 @@ void client_accept(struct listener *listener, struct connection *conn) {
     char peer[128];
     conn_format_address(client->conn, true, peer);
     log_verbose("Accepted %s", peer);
+    server_event(EVENT_CLIENT_CHANGE, 0, client); /* last: who hears of it may close the client */
 }
 
 bool client_can_change_connection(const struct client *client) {

@@ -31,23 +31,21 @@ enum client_flag {
     CLIENT_MONITOR = 1 << 14,
     CLIENT_CAPA_REDIRECT = 1 << 15,
     CLIENT_DIRTY_WATCH = 1 << 16 /* a watched key has changed */,
-    CLIENT_DIRTY_QUEUE = 1 << 17 /* a command was refused while it was queued */,
+    CLIENT_CAPA_RDMA_ENDPOINTS = 1 << 17,
     CLIENT_DENY_BLOCKING = 1 << 18 /* within EXEC or a script: commands must not block */,
     CLIENT_CALLED_AGAIN = 1 << 19, /* the running command blocked before and is called again */
     CLIENT_LOADER = 1 << 20,       /* executes the contents of a file: nothing is propagated */
     CLIENT_PROTECTED = 1 << 21,    /* client_protect() */
     CLIENT_CLOSE_WANTED = 1 << 22, /* client_free() was called for a protected client */
-    CLIENT_TRACKING = 1 << 23,     /* CLIENT TRACKING ON; the next two flags imply it */
-    CLIENT_TRACKING_BCAST = 1 << 24,
-    CLIENT_TRACKING_BROKEN = 1 << 25, /* the client that gets its invalidation messages is gone */
-    CLIENT_TAKEN_OVER = 1 << 26,      /* its requests go to the feature that has `request` in client_listener */
-    CLIENT_TRANSACTED = 1 << 27,      /* it has opened a transaction before */
-    CLIENT_KNOWN = 1 << 28,           /* it has authenticated before, even if it has not since RESET */
-    CLIENT_ASKING = 1 << 29,          /* its next command follows an -ASK redirection … */
-    CLIENT_ASKING_USED = 1 << 30      /* … and that command has come */
+    CLIENT_TRACKING = 1 << 23,     /* CLIENT TRACKING ON */
+    /* The link of a slot migration: to the target together with CLIENT_REPLICA, from the source without. */
+    CLIENT_MIGRATION = 1 << 24,
+    CLIENT_TAKEN_OVER = 1 << 25, /* its requests go to the feature that has `request` in client_listener */
+    CLIENT_TRANSACTED = 1 << 26, /* it has opened a transaction before */
+    CLIENT_KNOWN = 1 << 27,      /* it has authenticated before, even if it has not since RESET */
+    CLIENT_ASKING = 1 << 28,     /* its next command follows an -ASK redirection … */
+    CLIENT_ASKING_USED = 1 << 29 /* … and that command has come */
 };
-/* The link of a slot migration: to the target together with CLIENT_REPLICA, from the source without. */
-#define CLIENT_MIGRATION (UINT32_C(1) << 31)
 enum client_class {
     CLIENT_CLASS_NORMAL,
     CLIENT_CLASS_REPLICA,
@@ -64,39 +62,37 @@ struct client {
     uint64_t id;
     uint32_t flags;
     bool authenticated;
-    bool rdma_endpoints; /* CLIENT CAPA rdma-endpoints */
-    int16_t slot; /* the hash slot of the request that filters are asked about, set by that of cluster mode; -1: see
-                     struct call */
-    uint32_t redacted;     /* arguments of the last call that are secret (call_redact): use client_hides_argument */
-    bool threaded;         /* an I/O thread owns its connection and delivers parsed batches */
-    bool held;             /* the reader holds a whole request that waits for client_release() */
-    bool waits_for_turn;   /* its turn ended with input left; reading is off */
-    uint8_t holds;         /* client_hold() calls without client_release() */
-    uint8_t held_by_pause; /* pause_kind: the weakest that holds its request; PAUSE_NONE: no pause does */
-    void (*resume)(struct client *client); /* called after the release, in place of the client's turn: the client's
-                                              owner executes its requests. NULL: client_turn.c does */
+    int16_t slot;        /* the hash slot of the request, which the filter of cluster mode sets; -1: see struct call */
+    uint32_t redacted;   /* arguments of the last call that are secret (call_redact): use client_hides_argument */
+    bool threaded;       /* an I/O thread owns its connection and delivers parsed batches */
+    bool held;           /* the reader holds a whole request that waits for client_release() */
+    bool waits_for_turn; /* its turn ended with input left; reading is off */
+    uint8_t holds;       /* client_hold() calls without client_release() */
+    void (*resume)(struct client *client); /* called after the last release, if the client's owner executes its
+                                              requests (the replica's link); NULL: client_turn.c executes them */
     struct request_reader reader;
-    size_t input_peak;           /* of large requests since the cron saw the client */
+    size_t input_peak;           /* bytes of the largest request since the cron last looked at the client */
     size_t used;                 /* bytes of the input executed in this turn and not consumed yet */
     struct list_link turn_link;  /* in the queue for its next turn */
-    struct list_link pause_link; /* CLIENT_PAUSED: in the list of client_pause.c */
-    struct list_link flush_link; /* has output to send before the loop waits */
+    struct list_link flush_link; /* in the list of clients whose output is sent before the loop waits */
     struct event_deferred deferred;
-    struct command *current;         /* last called, for CLIENT LIST */
-    struct command *last;            /* result of the last lookup if comparing its name is enough; otherwise NULL */
+    struct command *current;         /* the command that runs, or ran last, for CLIENT LIST */
+    struct command *last;            /* the command of the last request, if its name alone identifies it; or NULL */
     char *name, *lib_name, *lib_ver; /* NULL: not set */
-    char *addresses;                 /* of the connection's peer, NUL, its own; NULL: not shown yet */
+    char *addresses;                 /* the peer's address, NUL, the connection's own; NULL: not shown yet */
     struct user *user;               /* the user it acts as once authenticated; never NULL */
     int64_t created_ms, active_ms;   /* clock_mono_ms() */
     uint64_t soft_limit_since_us;    /* when the soft output limit was exceeded; 0: it is not */
     uint64_t commands, net_in, net_out;
-    struct client_states *states; /* of features: client_state(); NULL: no feature has any */
+    struct client_states *states; /* what features keep for the client: client_state(); NULL: nothing */
     uint64_t produced;            /* bytes of replies written before produced_at, a position in conn->out */
     const char *produced_at;
     size_t memory_noted; /* counted against maxmemory-clients */
-    uint32_t reply_size; /* rbs of CLIENT LIST: bytes of replies that count as buffered and not as queued … */
-    uint32_t reply_peak; /* … rbp: and the most that were in it since … */
-    int64_t reply_peak_since_ms;
+    struct client_reply_buffer {
+        uint32_t size; /* rbs of CLIENT LIST: bytes of replies that count as buffered and not as queued … */
+        uint32_t peak; /* … rbp: and the most that were in it since … */
+        int64_t peak_since_ms;
+    } buffer;
 };
 
 /* One bit for each argument; the last one stands for all arguments from REDACTED_REST on. */
@@ -106,11 +102,11 @@ static inline bool client_hides_argument(const struct client *client, int index)
 }
 
 /* The server executes the stream of its primary, that of the source of a slot migration, and the commands of a file
- * unconditionally. No limit of clients
- * (permissions, time, memory, replicas, disk errors, the role, sizes) may refuse, drop or change a command of such a
- * client. Code that enforces a limit calls this function; dispatch does not call filters for such a client. */
+ * unconditionally. No limit of clients (permissions, time, memory, replicas, disk errors, the role, sizes) may refuse,
+ * drop or change a command of such a client. Code that enforces a limit calls this function; dispatch does not call
+ * filters for such a client. */
 static inline bool client_must_be_obeyed(const struct client *client) {
-    return client->flags & ((uint32_t)(CLIENT_PRIMARY | CLIENT_LOADER) | CLIENT_MIGRATION);
+    return client->flags & (CLIENT_PRIMARY | CLIENT_LOADER | CLIENT_MIGRATION);
 }
 
 struct client *client_new(struct connection *conn); /* conn NULL: internal */
@@ -130,7 +126,8 @@ bool client_class_parse(struct slice name, enum client_class *class); /* TYPE of
 void client_describe(struct client *client, struct output *out);      /* a line of CLIENT LIST, without the line end */
 /* The client's line for the log; hide-user-data-from-log leaves names out. Static, valid until the next call. */
 const char *client_log_text(struct client *client);
-/* Who asked for something, for the log: the fields that do not change. Static, valid until the next call. */
+/* The client that requested something, for the log: the fields that do not change. Static, valid until the next call.
+ */
 const char *client_requester_text(const struct client *client);
 const char *client_crash_text(struct client *client); /* the same for a crash report: takes no lock */
 void client_accept(struct listener *listener, struct connection *conn);
@@ -189,8 +186,8 @@ enum pause_reason {
 };
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);
 void clients_unpause(enum pause_reason reason);
-/* A filter holds its request back: FILTER_HOLD. Filters are asked again when a pause ends, or by the other function.
- * A request that a pause holds stays where it is until no pause holds it. */
+/* Keeps a client whose request a filter holds back (FILTER_HOLD). When a pause ends, or clients_postponed_again() is
+ * called, the filters decide about the requests of these clients again. */
 void client_postpone(struct client *client);
 void clients_postponed_again(void);
 bool clients_paused_for(enum pause_reason reason);
@@ -206,9 +203,10 @@ void client_reset(struct client *client); /* RESET: back to the state at connect
 
 /* State of features
  *
- * struct client has no members of single features (transactions, subscriptions, blocking, held replies …). A feature
- * with state for some clients has one static client_listener, whose callbacks are called when a client is freed, reset
- * and shown, and one pointer for each client that has such state:
+ * struct client has no members of single features (transactions, subscriptions, blocking, pauses, held replies …). Some
+ * features have a flag, because one test of `flags` in dispatch, or where requests are executed, covers several of
+ * them. A feature with state for some clients has one static client_listener, whose callbacks are called when a client
+ * is freed, reset and shown, and one pointer for each client that has such state:
  *
  *     static struct client_listener client_listener = {.freed = drop, .reset = drop, .report = report};
  *     client_set_state(client, &client_listener, state);   NULL removes it
@@ -224,9 +222,13 @@ struct client_report { /* what features contribute to CLIENT LIST and to the mem
     int queued_commands;                          /* -1: the client has never opened a transaction */
     int watched_keys;
     int64_t redirect; /* id of the client that gets its invalidation messages; 0: itself; -1: it does not track keys */
+    bool broadcasts;  /* it tracks prefixes: BCAST */
+    bool redirect_broken;     /* the client that gets its invalidation messages is gone */
     size_t queued_memory;     /* bytes of queued commands, as Valkey counts them */
     size_t held_output;       /* bytes; also part of `memory` */
     size_t waiting_arguments; /* bytes of the arguments of a blocked command; also part of `memory` */
+    size_t transfers;         /* of direct placement, in progress */
+    size_t pinned;            /* bytes of values that these hold; not part of `memory` */
     size_t output_least;      /* bytes; a limit of client-output-buffer-limit below this counts as this */
     size_t memory;
 };
@@ -238,8 +240,9 @@ struct client_listener {
     /* The client has CLIENT_TAKEN_OVER: receives its requests in place of dispatch, if it has state; may be NULL */
     void (*request)(struct client *client, int argc, const struct slice *argv);
     void (*drained)(struct client *client); /* its connection has sent what was queued; if it has state; may be NULL */
-    void (*requested)(struct client *client); /* CLIENT_REPLICA: a request of it was executed; if it has state */
-    void (*report)(const struct client *client, struct client_report *report); /* if it has state; may be NULL. Adds */
+    void (*requested)(struct client *client); /* a request of a client with CLIENT_REPLICA and state was executed */
+    /* Adds to the report what the feature knows of a client that has state. May be NULL. */
+    void (*report)(const struct client *client, struct client_report *report);
 };
 void client_listen(struct client_listener *listener);
 struct client_states {
@@ -269,14 +272,14 @@ extern struct client_settings client_settings;
 size_t client_prefetch_max(void);
 struct client_stats {
     uint64_t accepted, rejected, bytes_in, bytes_out, reads, writes, query_limit_closed, output_limit_closed;
-    uint64_t reply_shrinks, reply_expands;      /* changes of reply_size */
+    uint64_t reply_shrinks, reply_expands;      /* changes of buffer.size */
     size_t recent_max_input, recent_max_output; /* of the last seconds */
 };
 extern struct client_stats client_stats;
 extern bool client_replies_are_lists; /* DEBUG: the least reply counts as a whole block against the output limits */
 enum { REPLY_SIZE_MAX = 16 * 1024, REPLY_SIZE_MIN = 1024, REPLY_PEAK_MS = 5000 };
-extern bool client_reply_sizes_adapt;      /* DEBUG: reply_size follows reply_peak */
-extern int64_t client_reply_peak_reset_ms; /* DEBUG: reply_peak starts again after this time; negative: never */
+extern bool client_reply_sizes_adapt;      /* DEBUG: buffer.size follows buffer.peak */
+extern int64_t client_reply_peak_reset_ms; /* DEBUG: buffer.peak starts again after this time; negative: never */
 extern const struct config_option client_options[], client_eviction_options[];
 void clients_evict(void);                            /* maxmemory-clients; before the loop waits */
 bool clients_memory_is_limited(void);                /* maxmemory-clients is set */

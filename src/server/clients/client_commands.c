@@ -9,8 +9,9 @@
 #include "server/clients/client.h"
 #include "server/clients/client_private.h"
 #include "server/clients/listeners.h"
+#include "server/command/command.h"
 #include "server/command/help.h"
-#include "server/debug/debug_clients.h"
+#include "server/command/spec.h"
 #include "server/feature.h"
 #include "server/server.h"
 #include <ctype.h>
@@ -20,8 +21,7 @@ static void id_run(struct call *call) {
 }
 
 static void info_run(struct call *call) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     client_describe(call->client, &text.out);
     output_write(&text.out, SLICE("\n"));
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
@@ -31,10 +31,8 @@ static void info_run(struct call *call) {
 static void list_run(struct call *call) {
     struct client_filter filter = {0};
     if (client_filter_parse(&filter, call->reply, call->argc - 2, call->argv + 2)) {
-        struct memory_output text;
-        memory_output_init(&text);
-        list_each(clients_all(), link) {
-            struct client *client = container_of(link, struct client, link);
+        struct memory_output text = MEMORY_OUTPUT_INIT;
+        list_each_entry(clients_all(), struct client, link, client) {
             if ((filter.skip_me && client == call->client) || !client_filter_matches(&filter, client)) continue;
             client_describe(client, &text.out);
             output_write(&text.out, SLICE("\n"));
@@ -151,7 +149,7 @@ static void flag_run(struct call *call, uint32_t flag) {
 static void capa_run(struct call *call) {
     for (int i = 2; i < call->argc; i++) {
         if (slice_is(call->argv[i], "redirect")) call->client->flags |= CLIENT_CAPA_REDIRECT;
-        if (slice_is(call->argv[i], "rdma-endpoints")) call->client->rdma_endpoints = true;
+        if (slice_is(call->argv[i], "rdma-endpoints")) call->client->flags |= CLIENT_CAPA_RDMA_ENDPOINTS;
     }
     reply_ok(call->reply);
 }
@@ -184,92 +182,15 @@ static void unblock_run(struct call *call) {
         reply_syntax_error(call->reply);
         return;
     }
-    if (!parse_int64(call->argv[2], &id)) {
-        reply_not_integer(call->reply);
-        return;
-    }
+    if (!argument_integer(call, 2, &id)) return;
     struct client *client = client_by_id((uint64_t)id);
     bool unblocked = client && client_unblock(client, error);
     reply_integer(call->reply, unblocked);
     if (unblocked && error) call->reply->failed = 1; /* INFO commandstats counts the error sent above, as Valkey does */
 }
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "CACHING (YES|NO)",
-        "    Track the keys of the next command, or do not, in the modes OPTIN and OPTOUT.",
-        "CAPA <option> [options...]",
-        "    Report the capabilities of this client. Options are:",
-        "    * REDIRECT: it follows -REDIRECT to another server (r in CLIENT LIST).",
-        "    * RDMA-ENDPOINTS: CLUSTER SLOTS and SHARDS also name RDMA ports (e).",
-        "GETNAME",
-        "    The name of this connection.",
-        "GETREDIR",
-        "    The id of the client that gets the invalidation messages of this connection.",
-        "ID",
-        "    The id of this connection.",
-        "INFO",
-        "    What CLIENT LIST shows, of this connection alone.",
-        "KILL <ip:port>",
-        "    Close the connection from that address.",
-        "KILL <option> <value> [<option> <value> [...]]",
-        "    Close the connections that match all options. Options are:",
-        "    * ADDR <ip:port>, LADDR <ip:port>",
-        "      Connections from an address, or to an address of the server.",
-        "    * IP <ip>",
-        "      Connections from an address, whatever the port.",
-        "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)",
-        "      Connections of a type.",
-        "    * USER <username>, NAME <client-name>, DB <db-id>",
-        "      Connections of a user, with a name, with a database selected.",
-        "    * LIB-NAME <library-name>, LIB-VER <library-version>",
-        "      Connections of a client library.",
-        "    * FLAGS <flags>, CAPA <capa>",
-        "      Connections with all these letters in flags= or capa= of CLIENT LIST.",
-        "    * ID <client-id> [<client-id> ...]",
-        "      Connections with these ids.",
-        "    * NOT-<option> <value>",
-        "      Connections that the option above does not match.",
-        "    * MAXAGE <seconds>, IDLE <seconds>",
-        "      Connections of this age or older, or idle for this long.",
-        "    * SKIPME (YES|NO)",
-        "      Leave this connection alone (default: yes).",
-        "LIST [<option> <value> [<option> <value> [...]]]",
-        "    One line for each connection that matches all options, which are those of KILL",
-        "    (default of SKIPME: no).",
-        "UNBLOCK <clientid> [TIMEOUT|ERROR]",
-        "    End the wait of a blocked client, as a timeout or with an error.",
-        "UNPAUSE",
-        "    End a pause.",
-        "PAUSE <timeout> [WRITE|ALL]",
-        "    Hold back all requests, or just writes, for <timeout> milliseconds.",
-        "REPLY (ON|OFF|SKIP)",
-        "    Turn replies to this connection on or off; SKIP omits one reply.",
-        "SETNAME <name>",
-        "    Name this connection.",
-        "SETINFO <option> <value>",
-        "    Report the client library. Options are:",
-        "    * LIB-NAME: name of its library.",
-        "    * LIB-VER: version of it.",
-        "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
-        "         [OPTIN] [OPTOUT] [NOLOOP]",
-        "    Turn client-side caching on or off: the server sends invalidation messages",
-        "    for the keys that this connection reads, or for all keys with a prefix.",
-        "TRACKINGINFO",
-        "    What this connection tracks for client-side caching.",
-        "NO-EVICT (ON|OFF)",
-        "    Exempt this connection from client eviction.",
-        "NO-TOUCH (ON|OFF)",
-        "    Keep the keys' access times unchanged by this connection.",
-        "IMPORT-SOURCE (ON|OFF)",
-        "    Show expired keys to this connection, in import mode.",
-        NULL};
-    reply_help(call->reply, "CLIENT", lines);
-}
-
 #define OWN_FLAGS   (CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
 #define ADMIN_FLAGS (OWN_FLAGS | CMD_ADMIN)
-#define CONNECTION  .categories = CAT_CONNECTION, .group = GROUP_CONNECTION
 
 static const char *const nondeterministic[] = {"nondeterministic_output", NULL};
 static const char *const everywhere[] = {"request_policy:all_nodes", "response_policy:all_succeeded", NULL};
@@ -296,57 +217,59 @@ static const char *const kill_history[] = {"2.8.12", "Takes filters.",
 static const char *const pause_history[] = {"6.2.0", "Takes a mode, of which WRITE is new.", NULL};
 
 static const struct command_spec subcommands[] = {
-    {.name = "capa",
-     .run = capa_run,
-     .arity = -3,
-     .flags = OWN_FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "8.0.0",
-     .complexity = "O(1)",
-     .summary = "Declares capabilities of the client.",
+    {COMMAND("capa", capa_run, -3, OWN_FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "8.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Declares capabilities of the client.",
      .syntax = "capability:string..."},
-    {.name = "getname",
-     .run = getname_run,
-     .arity = 2,
-     .flags = OWN_FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "2.6.9",
-     .complexity = "O(1)",
-     .summary = "Returns the name that CLIENT SETNAME has set."},
-    {HELP_ROW(help_run), CONNECTION, .since = "5.0.0"},
-    {.name = "id",
-     .run = id_run,
-     .arity = 2,
-     .flags = OWN_FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "5.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the id of the connection."},
-    {.name = "import-source",
-     .run = import_source_run,
-     .arity = 3,
-     .flags = OWN_FLAGS,
-     CONNECTION,
-     .since = "8.1.0",
-     .complexity = "O(1)",
-     .summary = "Marks the connection as an import: it sees expired keys in import mode.",
-     .syntax = "enabled(ON|OFF)"},
-    {.name = "info",
-     .run = info_run,
-     .arity = 2,
-     .flags = OWN_FLAGS,
-     CONNECTION,
-     .since = "6.2.0",
-     .complexity = "O(1)",
-     .summary = "Returns the line of the connection in CLIENT LIST.",
-     .tips = nondeterministic},
-    {.name = "kill",
-     .run = client_kill_run,
-     .arity = -3,
-     .flags = ADMIN_FLAGS,
-     CONNECTION,
-     .since = "2.4.0",
-     .complexity = "O(N) where N is the number of connections",
+    {COMMAND("getname", getname_run, 2, OWN_FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "2.6.9"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Returns the name that CLIENT SETNAME has set."},
+    {HELP_ROW(help_handler, "CACHING (YES|NO)",
+              "    Track the keys of the next command, or do not, in the modes OPTIN and OPTOUT.",
+              "CAPA <option> [options...]", "    Report the capabilities of this client. Options are:",
+              "    * REDIRECT: it follows -REDIRECT to another server (r in CLIENT LIST).",
+              "    * RDMA-ENDPOINTS: CLUSTER SLOTS and SHARDS also name RDMA ports (e).", "GETNAME",
+              "    The name of this connection.", "GETREDIR",
+              "    The id of the client that gets the invalidation messages of this connection.", "ID",
+              "    The id of this connection.", "INFO", "    What CLIENT LIST shows, of this connection alone.",
+              "KILL <ip:port>", "    Close the connection from that address.",
+              "KILL <option> <value> [<option> <value> [...]]",
+              "    Close the connections that match all options. Options are:", "    * ADDR <ip:port>, LADDR <ip:port>",
+              "      Connections from an address, or to an address of the server.", "    * IP <ip>",
+              "      Connections from an address, whatever the port.", "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)",
+              "      Connections of a type.", "    * USER <username>, NAME <client-name>, DB <db-id>",
+              "      Connections of a user, with a name, with a database selected.",
+              "    * LIB-NAME <library-name>, LIB-VER <library-version>", "      Connections of a client library.",
+              "    * FLAGS <flags>, CAPA <capa>",
+              "      Connections with all these letters in flags= or capa= of CLIENT LIST.",
+              "    * ID <client-id> [<client-id> ...]", "      Connections with these ids.",
+              "    * NOT-<option> <value>", "      Connections that the option above does not match.",
+              "    * MAXAGE <seconds>, IDLE <seconds>",
+              "      Connections of this age or older, or idle for this long.", "    * SKIPME (YES|NO)",
+              "      Leave this connection alone (default: yes).", "LIST [<option> <value> [<option> <value> [...]]]",
+              "    One line for each connection that matches all options, which are those of KILL",
+              "    (default of SKIPME: no).", "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+              "    End the wait of a blocked client, as a timeout or with an error.", "UNPAUSE", "    End a pause.",
+              "PAUSE <timeout> [WRITE|ALL]", "    Hold back all requests, or just writes, for <timeout> milliseconds.",
+              "REPLY (ON|OFF|SKIP)", "    Turn replies to this connection on or off; SKIP omits one reply.",
+              "SETNAME <name>", "    Name this connection.", "SETINFO <option> <value>",
+              "    Report the client library. Options are:", "    * LIB-NAME: name of its library.",
+              "    * LIB-VER: version of it.", "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+              "         [OPTIN] [OPTOUT] [NOLOOP]",
+              "    Turn client-side caching on or off: the server sends invalidation messages",
+              "    for the keys that this connection reads, or for all keys with a prefix.", "TRACKINGINFO",
+              "    What this connection tracks for client-side caching.", "NO-EVICT (ON|OFF)",
+              "    Exempt this connection from client eviction.", "NO-TOUCH (ON|OFF)",
+              "    Keep the keys' access times unchanged by this connection.", "IMPORT-SOURCE (ON|OFF)",
+              "    Show expired keys to this connection, in import mode."),
+     .categories = CAT_CONNECTION, .group = GROUP_CONNECTION, .since = "5.0.0"},
+    {COMMAND("id", id_run, 2, OWN_FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "5.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Returns the id of the connection."},
+    {COMMAND("import-source", import_source_run, 3, OWN_FLAGS, .group = GROUP_CONNECTION, "8.1.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)",
+     .summary = "Marks the connection as an import: it sees expired keys in import mode.", .syntax = "enabled(ON|OFF)"},
+    {COMMAND("info", info_run, 2, OWN_FLAGS, .group = GROUP_CONNECTION, "6.2.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(1)", .summary = "Returns the line of the connection in CLIENT LIST.", .tips = nondeterministic},
+    {COMMAND("kill", client_kill_run, -3, ADMIN_FLAGS, .group = GROUP_CONNECTION, "2.4.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(N) where N is the number of connections",
      .summary = "Closes connections.",
      .syntax = "filter(old-format:string\"ip:port\"!2.8.12|new-format([ID client-id:integer...@2.8.12]|[TY"
                "PE client-type(NORMAL|MASTER@3.2.0|PRIMARY@8.0.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12]|[US"
@@ -361,14 +284,8 @@ static const struct command_spec subcommands[] = {
                "B-VER not-lib-ver:string@9.0.0]|[NOT-DB not-db:integer@9.0.0]|[NOT-CAPA not-capa:string@"
                "9.0.0]|[NOT-IP not-ip:string@9.0.0])...)",
      .history = kill_history},
-    {.name = "list",
-     .run = list_run,
-     .arity = -2,
-     .flags = ADMIN_FLAGS,
-     CONNECTION,
-     .since = "2.4.0",
-     .complexity = "O(N) where N is the number of connections",
-     .summary = "Lists the connections.",
+    {COMMAND("list", list_run, -2, ADMIN_FLAGS, .group = GROUP_CONNECTION, "2.4.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(N) where N is the number of connections", .summary = "Lists the connections.",
      .syntax = "[TYPE client-type(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] [ID client-id:integer...@6.2.0] ["
                "USER username:string@8.1.0] [ADDR addr:string\"ip:port\"@8.1.0] [LADDR laddr:string\"ip:por"
                "t\"@8.1.0] [SKIPME skipme(YES|NO)@8.1.0] [MAXAGE maxage:integer@8.1.0] [NAME name:string@"
@@ -380,93 +297,38 @@ static const struct command_spec subcommands[] = {
                "ing@9.0.0] [NOT-FLAGS not-flags:string@9.0.0] [NOT-LIB-NAME not-lib-name:string@9.0.0] ["
                "NOT-LIB-VER not-lib-ver:string@9.0.0] [NOT-DB not-db:integer@9.0.0] [NOT-CAPA not-capa:s"
                "tring@9.0.0] [NOT-IP not-ip:string@9.0.0]",
-     .history = list_history,
-     .tips = nondeterministic},
-    {.name = "no-evict",
-     .run = no_evict_run,
-     .arity = 3,
-     .flags = ADMIN_FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "7.0.0",
-     .complexity = "O(1)",
+     .history = list_history, .tips = nondeterministic},
+    {COMMAND("no-evict", no_evict_run, 3, ADMIN_FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "7.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)",
      .summary = "Controls whether the connection may be closed to free memory of clients.",
      .syntax = "enabled(ON|OFF)"},
-    {.name = "no-touch",
-     .run = no_touch_run,
-     .arity = 3,
-     .flags = OWN_FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "7.2.0",
-     .complexity = "O(1)",
+    {COMMAND("no-touch", no_touch_run, 3, OWN_FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "7.2.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)",
      .summary = "Controls whether commands of the connection change the access times of keys.",
      .syntax = "enabled(ON|OFF)"},
-    {.name = "pause",
-     .run = pause_run,
-     .arity = -3,
-     .flags = ADMIN_FLAGS,
-     CONNECTION,
-     .since = "3.0.0",
-     .complexity = "O(1)",
-     .summary = "Makes clients wait with their commands for a time.",
-     .syntax = "timeout:integer [mode(WRITE|ALL)@6.2.0]",
-     .history = pause_history},
-    {.name = "reply",
-     .run = reply_run,
-     .arity = 3,
-     .flags = OWN_FLAGS | CMD_NO_MULTI | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "3.2.0",
-     .complexity = "O(1)",
-     .summary = "Controls whether the server replies to commands.",
+    {COMMAND("pause", pause_run, -3, ADMIN_FLAGS, .group = GROUP_CONNECTION, "3.0.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(1)", .summary = "Makes clients wait with their commands for a time.",
+     .syntax = "timeout:integer [mode(WRITE|ALL)@6.2.0]", .history = pause_history},
+    {COMMAND("reply", reply_run, 3, OWN_FLAGS | CMD_NO_MULTI | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "3.2.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Controls whether the server replies to commands.",
      .syntax = "action(ON|OFF|SKIP)"},
-    {.name = "setinfo",
-     .run = setinfo_run,
-     .arity = 4,
-     .flags = OWN_FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "7.2.0",
-     .complexity = "O(1)",
-     .summary = "Sets an attribute of the client program.",
-     .syntax = "attr(LIB-NAME libname:string|LIB-VER libver:string)",
-     .tips = everywhere},
-    {.name = "setname",
-     .run = setname_run,
-     .arity = 3,
-     .flags = OWN_FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "2.6.9",
-     .complexity = "O(1)",
-     .summary = "Gives the connection a name.",
-     .syntax = "connection-name:string",
-     .tips = everywhere},
-    {.name = "unblock",
-     .run = unblock_run,
-     .arity = -3,
-     .flags = ADMIN_FLAGS,
-     CONNECTION,
-     .since = "5.0.0",
-     .complexity = "O(log N), where N is the number of connections",
-     .summary = "Ends the wait of a blocked client.",
+    {COMMAND("setinfo", setinfo_run, 4, OWN_FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "7.2.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Sets an attribute of the client program.",
+     .syntax = "attr(LIB-NAME libname:string|LIB-VER libver:string)", .tips = everywhere},
+    {COMMAND("setname", setname_run, 3, OWN_FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "2.6.9"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Gives the connection a name.",
+     .syntax = "connection-name:string", .tips = everywhere},
+    {COMMAND("unblock", unblock_run, -3, ADMIN_FLAGS, .group = GROUP_CONNECTION, "5.0.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(log N), where N is the number of connections", .summary = "Ends the wait of a blocked client.",
      .syntax = "client-id:integer [unblock-type(TIMEOUT|ERROR)]"},
-    {.name = "unpause",
-     .run = unpause_run,
-     .arity = 2,
-     .flags = ADMIN_FLAGS,
-     CONNECTION,
-     .since = "6.2.0",
-     .complexity = "O(N) where N is the number of paused connections",
-     .summary = "Ends CLIENT PAUSE."},
+    {COMMAND("unpause", unpause_run, 2, ADMIN_FLAGS, .group = GROUP_CONNECTION, "6.2.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(N) where N is the number of paused connections", .summary = "Ends CLIENT PAUSE."},
     {.name = NULL},
 };
 
 static const struct command_spec client_commands[] = {
-    {.name = "client",
-     .arity = -2,
-     .group = GROUP_CONNECTION,
-     .since = "2.4.0",
-     .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about connections.",
-     .subcommands = subcommands},
+    {COMMAND("client", NULL, -2, 0, .group = GROUP_CONNECTION, "2.4.0"), .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about connections.", .subcommands = subcommands},
     {.name = NULL},
 };
 
@@ -474,5 +336,4 @@ const struct feature clients_feature = {
     .name = "clients",
     .options = OPTIONS(client_options, client_eviction_options, auth_options, listener_options),
     .commands = COMMANDS(connection_commands, client_commands),
-    .debug = DEBUG_SUBCOMMANDS(debug_client_subcommands),
 };

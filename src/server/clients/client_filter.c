@@ -113,8 +113,7 @@ static bool parse_other(struct reply *reply, struct client_filter *filter, bool 
         filter->skip_me = slice_is(value, "yes");
         return true;
     }
-    reply_syntax_error(reply);
-    return false;
+    return reply_syntax_error(reply);
 }
 
 static int compare_ids(const void *a, const void *b) {
@@ -135,8 +134,7 @@ bool client_filter_parse(struct client_filter *filter, struct reply *reply, int 
                 filter->ids[negated].given = true;
                 break;
             }
-            reply_syntax_error(reply);
-            return false;
+            return reply_syntax_error(reply);
         }
         if (slice_is(option, "id")) {
             int taken = parse_ids(reply, &filter->ids[negated], count - at, words + at);
@@ -178,6 +176,7 @@ static bool is_text(const char *have, struct slice wanted) {
 
 static bool has_text(const struct client *client, int option, struct slice wanted) {
     char text[128];
+    struct client_report report;
     switch (option) {
     case CLIENT_FILTER_ADDR:
     case CLIENT_FILTER_LADDR:
@@ -195,7 +194,10 @@ static bool has_text(const struct client *client, int option, struct slice wante
     case CLIENT_FILTER_NAME: return is_text(client->name, wanted);
     case CLIENT_FILTER_LIB_NAME: return is_text(client->lib_name, wanted);
     case CLIENT_FILTER_LIB_VER: return is_text(client->lib_ver, wanted);
-    case CLIENT_FILTER_FLAGS: client_flags_text(client, text); return has_all_letters(text, wanted);
+    case CLIENT_FILTER_FLAGS:
+        client_report(client, &report);
+        client_flags_text(client, &report, text);
+        return has_all_letters(text, wanted);
     default: client_capa_text(client, text); return has_all_letters(text, wanted);
     }
 }

@@ -10,8 +10,7 @@ void client_kill_run(struct call *call) {
                            : client_filter_parse(&filter, call->reply, call->argc - 2, call->argv + 2);
     int64_t killed = 0;
     bool me = false;
-    list_each(clients_all(), link) {
-        struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), struct client, link, client) {
         if (!parsed || !client_filter_matches(&filter, client) || (client == call->client && filter.skip_me)) continue;
         killed++;
         if (client == call->client)

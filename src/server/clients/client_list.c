@@ -51,7 +51,8 @@ size_t client_memory(const struct client *client) {
     return size + report.memory;
 }
 
-void client_flags_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]) {
+void client_flags_text(const struct client *client, const struct client_report *report,
+                       char text[static CLIENT_FLAGS_TEXT]) {
     const struct {
         bool is;
         char letter;
@@ -64,8 +65,8 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
                    {transaction_queued(client) >= 0 || transaction_runs(client), 'x'},
                    {client->holds, 'b'},
                    {client->flags & CLIENT_TRACKING, 't'},
-                   {client->flags & CLIENT_TRACKING_BROKEN, 'R'},
-                   {client->flags & CLIENT_TRACKING_BCAST, 'B'},
+                   {report->redirect_broken, 'R'},
+                   {report->broadcasts, 'B'},
                    {client->flags & CLIENT_DIRTY_WATCH, 'd'},
                    {client->flags & CLIENT_CLOSE_AFTER_REPLY, 'c'},
                    {client->flags & (CLIENT_CLOSING | CLIENT_CLOSE_WANTED), 'A'},
@@ -84,7 +85,7 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
 void client_capa_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]) {
     size_t len = 0;
     if (client->flags & CLIENT_CAPA_REDIRECT) text[len++] = 'r';
-    if (client->rdma_endpoints) text[len++] = 'e';
+    if (client->flags & CLIENT_CAPA_RDMA_ENDPOINTS) text[len++] = 'e';
     text[len] = 0;
 }
 
@@ -115,7 +116,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
     static const struct connection none;
     const struct connection *conn = client->conn ? client->conn : &none;
     char peer_text[128] = "", local_text[128] = "", flags[CLIENT_FLAGS_TEXT], capa[CLIENT_FLAGS_TEXT], about[256] = "",
-         events[3] = "";
+         events[3] = "", transfers[64] = "";
     const char *peer = peer_text, *local = local_text;
     size_t input = 0, output = 0, pending = 0, shared = 0, memory = client_memory_caused(client);
     int fd = -1;
@@ -139,8 +140,10 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         if (!conn->reading_paused) events[n++] = 'r';
         if (blocked) events[n++] = 'w';
     }
-    client_flags_text(client, flags);
+    client_flags_text(client, &report, flags);
     client_capa_text(client, capa);
+    if (report.transfers)
+        snprintf(transfers, sizeof transfers, " transfers=%zu pinned=%zu", report.transfers, report.pinned);
     struct client_output_figures out = client_output_figures(client, pending, shared);
     struct input_figures in = input_figures(client, conn, input);
     int64_t now = clock_mono_ms();
@@ -152,7 +155,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         "watch=%d qbuf=%zu "
         "qbuf-free=%zu argv-mem=%zu multi-mem=%zu rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu events=%s "
         "cmd=%s user=%s "
-        "redir=%lld resp=%d lib-name=%s lib-ver=%s tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu transport=%s%s%s",
+        "redir=%lld resp=%d lib-name=%s lib-ver=%s tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu transport=%s%s%s%s",
         (unsigned long long)client->id, peer, local, fd,
         redacted       ? "*redacted*"
         : client->name ? client->name
@@ -160,12 +163,12 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags, capa,
         client->db ? db_id(client->db) : 0, report.subscriptions[0], report.subscriptions[1], report.subscriptions[2],
         report.queued_commands, report.watched_keys, in.waiting, in.unused, in.arguments + report.waiting_arguments,
-        report.queued_memory, (size_t)client->reply_size, (size_t)client->reply_peak, out.buffered, out.blocks,
+        report.queued_memory, (size_t)client->buffer.size, (size_t)client->buffer.peak, out.buffered, out.blocks,
         out.queued, memory, events, command ? command->full_name : "NULL", redacted ? "*redacted*" : client->user->name,
         (long long)report.redirect, client->reply.protocol, client->lib_name ? client->lib_name : "",
         client->lib_ver ? client->lib_ver : "", (unsigned long long)conn->bytes_in,
         (unsigned long long)client_bytes_out(client), (unsigned long long)client->commands,
-        client->conn ? conn_transport_name(conn) : "none", about[0] ? " " : "", about);
+        client->conn ? conn_transport_name(conn) : "none", about[0] ? " " : "", about, transfers);
     return len < 0 ? 0 : (size_t)len < size ? (size_t)len : size - 1;
 }
 
@@ -270,7 +273,7 @@ static void input_trim(struct client *client) {
 static bool client_is_stale(const struct client *client) {
     if (client->conn->state != CONN_OPEN && clock_mono_ms() - client->active_ms > ENDED_MS) return true;
     if (!client_settings.timeout || client->holds) return false;
-    if (client->flags & ((uint32_t)(CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PUBSUB) | CLIENT_MIGRATION)) return false;
+    if (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PUBSUB | CLIENT_MIGRATION)) return false;
     return clock_mono_ms() - client->active_ms > (int64_t)client_settings.timeout * 1000;
 }
 

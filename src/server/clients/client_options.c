@@ -3,7 +3,7 @@
 #include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/config/config.h"
-#include "server/process/process.h"
+#include "server/clients/open_files.h"
 #include "server/server.h"
 #include <stdio.h>
 
@@ -64,7 +64,7 @@ static void rewrite_output_limits(const struct config_option *option, struct out
 
 static const char *apply_maxclients(void) {
     int64_t wanted = client_settings.maxclients;
-    process_adjust_open_files();
+    open_files_adjust();
     if (client_settings.maxclients == wanted) return NULL;
     return config_reason("The operating system is not able to handle the specified number of clients, try with %lld",
                          (long long)client_settings.maxclients);
@@ -80,43 +80,14 @@ static const struct config_name immediate_names[] = {
     {"auto", REPLY_AS_TRANSPORT}, {"yes", REPLY_IMMEDIATE}, {"no", REPLY_LATE}, {NULL, 0}};
 
 const struct config_option client_options[] = {
-    {.name = "timeout",
-     .type = CONFIG_INT,
-     .value = &client_settings.timeout,
-     .initial = "0",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "maxclients",
-     .type = CONFIG_INT64,
-     .value = &client_settings.maxclients,
-     .initial = "10000",
-     .min = 1,
-     .max = UINT32_MAX,
+    {OPTION("timeout", CONFIG_INT, &client_settings.timeout, "0"), .min = 0, .max = INT32_MAX},
+    {OPTION("maxclients", CONFIG_INT64, &client_settings.maxclients, "10000"), .min = 1, .max = UINT32_MAX,
      .apply = apply_maxclients},
-    {.name = "tcp-keepalive",
-     .type = CONFIG_INT,
-     .value = &client_settings.tcp_keepalive,
-     .initial = "300",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "client-query-buffer-limit",
-     .type = CONFIG_MEMORY,
-     .value = &client_settings.query_buffer_limit,
-     .initial = "1073741824",
-     .min = 1024 * 1024,
-     .max = INT64_MAX,
-     .apply = apply_query_limit},
-    {.name = "prefetch-batch-max-size",
-     .type = CONFIG_INT,
-     .value = &client_settings.prefetch_batch_max,
-     .initial = "16",
-     .min = 0,
-     .max = 128},
-    {.name = "proto-max-bulk-len",
-     .type = CONFIG_MEMORY,
-     .value = &client_settings.bulk_max,
-     .initial = "536870912",
-     .min = 1024 * 1024,
+    {OPTION("tcp-keepalive", CONFIG_INT, &client_settings.tcp_keepalive, "300"), .min = 0, .max = INT32_MAX},
+    {OPTION("client-query-buffer-limit", CONFIG_MEMORY, &client_settings.query_buffer_limit, "1073741824"),
+     .min = 1024 * 1024, .max = INT64_MAX, .apply = apply_query_limit},
+    {OPTION("prefetch-batch-max-size", CONFIG_INT, &client_settings.prefetch_batch_max, "16"), .min = 0, .max = 128},
+    {OPTION("proto-max-bulk-len", CONFIG_MEMORY, &client_settings.bulk_max, "536870912"), .min = 1024 * 1024,
      .max = INT64_MAX},
     {.name = "client-output-buffer-limit",
      .type = CONFIG_CUSTOM,
@@ -125,24 +96,10 @@ const struct config_option client_options[] = {
      .set = set_output_limits,
      .get = get_output_limits,
      .rewrite = rewrite_output_limits},
-    {.name = "immediate-reply",
-     .type = CONFIG_ENUM,
-     .value = &client_settings.immediate_reply,
-     .initial = "auto",
-     .names = immediate_names},
-    {.name = "min-string-size-avoid-copy-reply",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_HIDDEN,
-     .value = &client_settings.shared_reply_min,
-     .initial = "16kb",
-     .min = 0,
-     .max = INT64_MAX},
-    {.name = "client-default-resp",
-     .type = CONFIG_INT,
-     .flags = CONFIG_HIDDEN,
-     .value = &client_settings.protocol,
-     .initial = "2",
-     .min = 2,
+    {OPTION("immediate-reply", CONFIG_ENUM, &client_settings.immediate_reply, "auto"), .names = immediate_names},
+    {OPTION("min-string-size-avoid-copy-reply", CONFIG_MEMORY, &client_settings.shared_reply_min, "16kb"),
+     .flags = CONFIG_HIDDEN, .min = 0, .max = INT64_MAX},
+    {OPTION("client-default-resp", CONFIG_INT, &client_settings.protocol, "2"), .flags = CONFIG_HIDDEN, .min = 2,
      .max = 3},
     {.name = NULL},
 };

@@ -52,8 +52,8 @@ void client_flush_forget(struct client *client) {
 }
 
 static __attribute__((noinline)) void reply_peak_note(struct client *client, size_t size) {
-    if (size > client->reply_size) size = client->reply_size;
-    if (size > client->reply_peak) client->reply_peak = (uint32_t)size;
+    if (size > client->buffer.size) size = client->buffer.size;
+    if (size > client->buffer.peak) client->buffer.peak = (uint32_t)size;
 }
 
 /* What happens to a client above a limit, for the log. */
@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) void flush_inline(struct client *cl
     conn_flush(client->conn);
     uint64_t before = client->net_out;
     count_bytes(client);
-    if (__builtin_expect(client->net_out - before > client->reply_peak, 0))
+    if (__builtin_expect(client->net_out - before > client->buffer.peak, 0))
         reply_peak_note(client, client->net_out - before);
     if (!limits_check(client, false, later)) return;
     if (__builtin_expect(client_memory_bounded, 0)) client_memory_note(client);
@@ -112,10 +112,8 @@ void client_flush_pushes(struct client *client) {
 }
 
 static __attribute__((noinline)) struct client *next_without_call(void) {
-    list_each(&flushes, link) {
-        struct client *client = container_of(link, struct client, flush_link);
+    list_each_entry(&flushes, struct client, flush_link, client)
         if (!dispatch_replies_to(client)) return client;
-    }
     return NULL;
 }
 
@@ -226,7 +224,7 @@ static bool owed_before_auth(const struct client *client) {
 
 struct client_output_figures client_output_figures(const struct client *client, size_t pending, size_t shared) {
     struct client_output_figures figures = {0};
-    size_t buffer = client_replies_are_lists || client->flags & CLIENT_REPLICA ? 0 : client->reply_size;
+    size_t buffer = client_replies_are_lists || client->flags & CLIENT_REPLICA ? 0 : client->buffer.size;
     if (shared > pending) shared = pending;
     size_t copied = pending - shared;
     figures.buffered = copied < buffer ? copied : buffer;
@@ -301,21 +299,21 @@ static uint32_t size_class(uint32_t size) {
 }
 
 static void reply_buffer_cron(struct client *client, size_t pending) {
-    if (pending > client->reply_peak) reply_peak_note(client, pending);
+    if (pending > client->buffer.peak) reply_peak_note(client, pending);
     if (!client_reply_sizes_adapt) return;
     if (!pending) { /* what is buffered stays there */
-        uint32_t size = client->reply_size, peak = client->reply_peak;
+        uint32_t size = client->buffer.size, peak = client->buffer.peak;
         if (peak < size / 2)
-            client->reply_size = size_class(peak < REPLY_SIZE_MIN ? REPLY_SIZE_MIN : peak + 1);
+            client->buffer.size = size_class(peak < REPLY_SIZE_MIN ? REPLY_SIZE_MIN : peak + 1);
         else if (peak >= size)
-            client->reply_size = size < REPLY_SIZE_MAX / 2 ? size * 2 : REPLY_SIZE_MAX;
-        client_stats.reply_shrinks += client->reply_size < size;
-        client_stats.reply_expands += client->reply_size > size;
+            client->buffer.size = size < REPLY_SIZE_MAX / 2 ? size * 2 : REPLY_SIZE_MAX;
+        client_stats.reply_shrinks += client->buffer.size < size;
+        client_stats.reply_expands += client->buffer.size > size;
     }
-    if (client_reply_peak_reset_ms < 0 || clock_mono_ms() - client->reply_peak_since_ms <= client_reply_peak_reset_ms)
+    if (client_reply_peak_reset_ms < 0 || clock_mono_ms() - client->buffer.peak_since_ms <= client_reply_peak_reset_ms)
         return;
-    client->reply_peak = (uint32_t)(pending < client->reply_size ? pending : client->reply_size);
-    client->reply_peak_since_ms = clock_mono_ms();
+    client->buffer.peak = (uint32_t)(pending < client->buffer.size ? pending : client->buffer.size);
+    client->buffer.peak_since_ms = clock_mono_ms();
 }
 
 void client_output_cron(struct client *client) {

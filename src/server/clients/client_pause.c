@@ -8,12 +8,23 @@
  * before: the server may have become a replica in the meantime, and Sentinel's coordinated failover ends the clients
  * whose writes it has paused before they see an error. */
 #include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
 #include "server/server.h"
 
 static const int64_t LONGEST_MS = INT64_MAX / 2000; /* no limit, but still representable in microseconds */
 static struct list paused = LIST_INIT(paused);
+
+/* The state of a client whose request is held; it has CLIENT_PAUSED. */
+struct paused_client {
+    struct list_link link;
+    struct client *client;
+    enum pause_kind held_by; /* the weakest pause that holds its request; PAUSE_NONE: another filter does */
+};
+static void pause_forget(struct client *client);
+static struct client_listener pause_listener = {.freed = pause_forget};
+
 static struct {
     enum pause_kind kind;
     int64_t until_ms;
@@ -28,6 +39,16 @@ static bool pauses_hold(const struct client *client, enum pause_kind held_by) {
     return pause_kind >= held_by;
 }
 
+static void pause_hold(struct client *client, enum pause_kind held_by) {
+    struct paused_client *held = mem_calloc(1, sizeof *held);
+    held->client = client;
+    held->held_by = held_by;
+    client_hold(client);
+    client->flags |= CLIENT_PAUSED;
+    client_set_state(client, &pause_listener, held);
+    list_append(&paused, &held->link);
+}
+
 static enum filter_answer pause_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
     if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
@@ -36,17 +57,14 @@ static enum filter_answer pause_ask(struct client *client, const struct command 
                               : flags & (CMD_READONLY | CMD_RUNS_SCRIPT) ? PAUSE_DATA
                                                                          : PAUSE_ALL;
     if (!pauses_hold(client, held_by)) return FILTER_PASS;
-    client_postpone(client);
-    client->held_by_pause = (uint8_t)held_by;
+    pause_hold(client, held_by);
     return FILTER_HOLD;
 }
 
 static struct command_filter pause_filter = {.order = FILTER_PAUSE, .asks_obeyed = true, .ask = pause_ask};
 
 void client_postpone(struct client *client) {
-    client_hold(client);
-    client->flags |= CLIENT_PAUSED;
-    list_append(&paused, &client->pause_link);
+    pause_hold(client, PAUSE_NONE);
 }
 
 bool clients_paused_for(enum pause_reason reason) {
@@ -79,10 +97,13 @@ const char *clients_pause_reason(void) {
     return names[last_pause()];
 }
 
-void client_pause_forget(struct client *client) {
+static void pause_forget(struct client *client) {
+    struct paused_client *held = client_state(client, &pause_listener);
+    if (!held) return;
     client->flags &= ~(uint32_t)CLIENT_PAUSED;
-    client->held_by_pause = PAUSE_NONE;
-    list_remove(&paused, &client->pause_link);
+    client_set_state(client, &pause_listener, NULL);
+    list_remove(&paused, &held->link);
+    mem_free(held);
 }
 
 static uint64_t pause_over(struct event_timer *timer);
@@ -112,10 +133,10 @@ static void pauses_apply(void) {
 static void release_all(void) {
     bool any = false;
     pauses_apply();
-    list_each(&paused, link) {
-        struct client *client = container_of(link, struct client, pause_link);
-        if (client->held_by_pause && pauses_hold(client, client->held_by_pause)) continue;
-        client_pause_forget(client);
+    list_each_entry(&paused, const struct paused_client, link, held) {
+        struct client *client = held->client;
+        if (held->held_by && pauses_hold(client, held->held_by)) continue;
+        pause_forget(client);
         client_release(client);
         any = true;
     }

@@ -8,8 +8,8 @@ void client_flush(struct client *client); /* at the end of a turn, now or before
 void client_flush_forget(struct client *client);
 uint64_t client_bytes_out(const struct client *client); /* that its connection has sent */
 void client_output_cron(struct client *client);         /* output limits, and the size of the reply buffer */
-/* Output as CLIENT LIST shows it and the limits count it: up to reply_size bytes are in the reply buffer, the others in
- * blocks of a list. `shared`: the part of `pending` that is in strings of the store. */
+/* Output as CLIENT LIST shows it and the limits count it: up to buffer.size bytes are in the reply buffer, the others
+ * in blocks of a list. `shared`: the part of `pending` that is in strings of the store. */
 struct client_output_figures {
     size_t buffered, blocks, queued; /* obl, oll, omem */
 };
@@ -43,7 +43,6 @@ bool client_waits(const struct client *client);
 bool client_free_if_peer_gone(struct client *client);
 void client_closed_by_peer(struct client *client); /* frees the client, if need be after its last replies */
 void client_cron_forget(struct client *client);
-void client_pause_forget(struct client *client);
 extern bool client_memory_bounded; /* maxmemory-clients is set: keep client->memory_noted up to date */
 void client_memory_note(struct client *client);
 /* The memory that the client has caused. Receive memory that its transport reserves for every connection (RDMA) does
@@ -54,7 +53,8 @@ struct call;
 void client_kill_run(struct call *call);
 /* client_list.c: the flags= and capa= fields of CLIENT LIST, NUL-terminated. */
 enum { CLIENT_FLAGS_TEXT = 24 };
-void client_flags_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]);
+void client_flags_text(const struct client *client, const struct client_report *report,
+                       char text[static CLIENT_FLAGS_TEXT]);
 void client_capa_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]);
 
 /* client_filter.c: the filters of CLIENT LIST and CLIENT KILL. In arrays of two, the second element is for the NOT-…

@@ -41,8 +41,7 @@ void client_report(const struct client *client, struct client_report *report) {
     *report = (struct client_report){.queued_commands = client->flags & CLIENT_TRANSACTED ? 0 : -1, .redirect = -1};
     if (!client->states) return;
     report->memory = mem_size(client->states);
-    list_each(&listeners, link) {
-        struct client_listener *listener = container_of(link, struct client_listener, link);
+    list_each_entry(&listeners, struct client_listener, link, listener) {
         if (listener->report && client_state(client, listener)) listener->report(client, report);
     }
 }
@@ -52,22 +51,19 @@ void client_notify_freed(struct client *client) {
 }
 
 void client_notify_request(struct client *client, int argc, const struct slice *argv) {
-    list_each(&listeners, link) {
-        struct client_listener *listener = container_of(link, struct client_listener, link);
+    list_each_entry(&listeners, struct client_listener, link, listener) {
         if (listener->request && client_state(client, listener)) listener->request(client, argc, argv);
     }
 }
 
 void client_notify_drained(struct client *client) {
-    list_each(&listeners, link) {
-        struct client_listener *listener = container_of(link, struct client_listener, link);
+    list_each_entry(&listeners, struct client_listener, link, listener) {
         if (listener->drained && client_state(client, listener)) listener->drained(client);
     }
 }
 
 void client_notify_requested(struct client *client) {
-    list_each(&listeners, link) {
-        const struct client_listener *listener = container_of(link, struct client_listener, link);
+    list_each_entry(&listeners, const struct client_listener, link, listener) {
         if (listener->requested && client_state(client, listener)) listener->requested(client);
     }
 }

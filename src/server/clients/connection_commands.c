@@ -1,13 +1,16 @@
-/* connection_commands.c: PING, ECHO, AUTH, HELLO, SELECT, QUIT, RESET, TIME, SHUTDOWN: commands about the connection
- * and the server. CLIENT is in client_commands.c. */
+/* connection_commands.c: PING, ECHO, AUTH, HELLO, SELECT, QUIT, RESET, TIME: commands about the connection and
+ * the server. CLIENT is in client_commands.c. */
 #include "lib/system/clock.h"
 #include "lib/text/number.h"
-#include "server/absent_features.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/clients/client_commands.h"
 #include "server/clients/transactions.h"
+#include "server/command/command.h"
+#include "server/command/dispatch.h"
+#include "server/command/spec.h"
 #include "server/config/settings.h"
+#include "server/module_hooks.h"
 #include "server/role.h"
 #include "server/server.h"
 #include <limits.h>
@@ -32,10 +35,7 @@ static void echo_run(struct call *call) {
 
 static void select_run(struct call *call) {
     int64_t id;
-    if (!parse_int64(call->argv[1], &id)) {
-        reply_not_integer(call->reply);
-        return;
-    }
+    if (!argument_integer(call, 1, &id)) return;
     if (id < INT_MIN || id > INT_MAX) {
         reply_not_int(call->reply);
         return;
@@ -51,6 +51,15 @@ static void select_run(struct call *call) {
 
 static const char wrong_password[] = "WRONGPASS invalid username-password pair or user is disabled.";
 
+/* Replies with the error if the client is refused. False: refused, or it waits. */
+static bool authenticate(struct call *call, const struct slice *user, const struct slice *password) {
+    enum auth_answer answer = auth_ask ? auth_ask(call, user, password) : AUTH_NOT_HANDLED;
+    if (answer != AUTH_NOT_HANDLED) return answer == AUTH_GRANTED;
+    if (auth_login(call->client, *user, *password)) return true;
+    reply_error(call->reply, wrong_password);
+    return false;
+}
+
 static void auth_run(struct call *call) {
     for (int i = 1; i < call->argc; i++) call_redact(call, i);
     if (call->argc > 3) {
@@ -60,32 +69,25 @@ static void auth_run(struct call *call) {
             call->reply,
             "ERR AUTH <password> called without any password configured for the default user. Are you sure your "
             "configuration is correct?");
-    } else if (auth_login(call->client, call->argc == 2 ? SLICE("default") : call->argv[1],
-                          call->argv[call->argc - 1])) {
-        reply_ok(call->reply);
     } else {
-        reply_error(call->reply, wrong_password);
+        struct slice user = call->argc == 2 ? SLICE("default") : call->argv[1];
+        if (authenticate(call, &user, &call->argv[call->argc - 1])) reply_ok(call->reply);
     }
 }
 
-struct hello {
+struct hello_options {
     int protocol;
     const struct slice *user, *password, *name;
 };
 
 /* Returns false after replying with an error. */
-static bool hello_parse(struct call *call, struct hello *hello) {
+static bool hello_parse(struct call *call, struct hello_options *hello) {
     struct reply *reply = call->reply;
     if (call->argc >= 2) {
         int64_t version;
-        if (!parse_int64(call->argv[1], &version)) {
-            reply_error(reply, "ERR Protocol version is not an integer or out of range");
-            return false;
-        }
-        if (version < 2 || version > 3) {
-            reply_error(reply, "NOPROTO unsupported protocol version");
-            return false;
-        }
+        if (!parse_int64(call->argv[1], &version))
+            return reply_error(reply, "ERR Protocol version is not an integer or out of range");
+        if (version < 2 || version > 3) return reply_error(reply, "NOPROTO unsupported protocol version");
         hello->protocol = (int)version;
     }
     for (int i = 2; i < call->argc; i++) {
@@ -98,15 +100,12 @@ static bool hello_parse(struct call *call, struct hello *hello) {
             i += 2;
         } else if (slice_is(call->argv[i], "SETNAME") && more >= 1) {
             hello->name = &call->argv[i + 1];
-            if (!client_name_ok(*hello->name)) {
-                reply_error(reply, "ERR Client names cannot contain spaces, newlines or special characters.");
-                return false;
-            }
+            if (!client_name_ok(*hello->name))
+                return reply_error(reply, "ERR Client names cannot contain spaces, newlines or special characters.");
             i++;
         } else {
-            reply_error_format(reply, "ERR Syntax error in HELLO option '%.*s'",
-                               (int)(call->argv[i].len > 128 ? 128 : call->argv[i].len), call->argv[i].data);
-            return false;
+            return reply_error_format(reply, "ERR Syntax error in HELLO option '%.*s'",
+                                      (int)(call->argv[i].len > 128 ? 128 : call->argv[i].len), call->argv[i].data);
         }
     }
     return true;
@@ -132,7 +131,10 @@ static void hello_answer(struct call *call) {
         reply_bulk_text(reply, role_is_replica() ? "replica" : "master");
     }
     reply_bulk_text(reply, "modules");
-    modules_reply(reply);
+    if (modules_reply)
+        modules_reply(reply);
+    else
+        reply_array(reply, 0);
     if (zone[0]) {
         reply_bulk_text(reply, "availability_zone");
         reply_bulk_text(reply, zone);
@@ -140,13 +142,10 @@ static void hello_answer(struct call *call) {
 }
 
 static void hello_run(struct call *call) {
-    struct hello hello = {0};
+    struct hello_options hello = {0};
     if (!hello_parse(call, &hello)) return;
     struct client *client = call->client;
-    if (hello.user && !auth_login(client, *hello.user, *hello.password)) {
-        reply_error(call->reply, wrong_password);
-        return;
-    }
+    if (hello.user && !authenticate(call, hello.user, hello.password)) return;
     if (!client->authenticated && auth_required()) {
         reply_error(
             call->reply,
@@ -165,8 +164,9 @@ static void quit_run(struct call *call) {
     client_free_after_reply(call->client);
 }
 
-static void reset_run(struct call *call) {
-    if (call->client->flags & (CLIENT_PRIMARY | CLIENT_REPLICA)) { /* the links of replication */
+static void connection_reset_run(struct call *call) {
+    /* The links of replication, and the clients of modules. */
+    if (call->client->flags & (CLIENT_PRIMARY | CLIENT_REPLICA | CLIENT_INTERNAL)) {
         reply_error(call->reply, "ERR can only reset normal client connections");
         return;
     }
@@ -180,44 +180,6 @@ static void time_run(struct call *call) {
     reply_array(call->reply, 2);
     reply_bulk_integer(call->reply, now / 1000000);
     reply_bulk_integer(call->reply, now % 1000000);
-}
-
-static void shutdown_run(struct call *call) {
-    int flags = 0, aborts = 0;
-    for (int i = 1; i < call->argc; i++) {
-        if (slice_is(call->argv[i], "nosave"))
-            flags |= SHUTDOWN_NOSAVE;
-        else if (slice_is(call->argv[i], "save"))
-            flags |= SHUTDOWN_SAVE;
-        else if (slice_is(call->argv[i], "now"))
-            flags |= SHUTDOWN_NOW;
-        else if (slice_is(call->argv[i], "force"))
-            flags |= SHUTDOWN_FORCE;
-        else if (slice_is(call->argv[i], "safe"))
-            flags |= SHUTDOWN_SAFE;
-        else if (slice_is(call->argv[i], "failover"))
-            flags |= SHUTDOWN_FAILOVER;
-        else if (slice_is(call->argv[i], "abort"))
-            aborts++;
-        else
-            aborts = 2;
-    }
-    if (aborts > 1 || (aborts && flags) || ((flags & SHUTDOWN_SAVE) && (flags & SHUTDOWN_NOSAVE))) {
-        reply_syntax_error(call->reply);
-        return;
-    }
-    if (flags & SHUTDOWN_FAILOVER && !server.cluster_enabled) {
-        reply_error(call->reply, "ERR SHUTDOWN FAILOVER is only supported in cluster mode.");
-        return;
-    }
-    if (aborts) {
-        if (server_shutdown_abort())
-            reply_ok(call->reply);
-        else
-            reply_error(call->reply, "ERR No shutdown in progress.");
-        return;
-    }
-    server_shutdown_for(call->client, flags);
 }
 
 /* Within EXEC it has no effect: the commands were checked before. */
@@ -249,131 +211,40 @@ static const char *const hello_history[] = {
     "Shows the availability zone.", NULL};
 static const char *const ping_tips[] = {"request_policy:all_shards", "response_policy:all_succeeded", NULL};
 static const char *const time_tips[] = {"nondeterministic_output", NULL};
-static const char *const shutdown_history[] = {"7.0.0", "Takes NOW, FORCE and ABORT.", "9.0.0",
-                                               "Takes SAFE and FAILOVER.", NULL};
 
 const struct command_spec connection_commands[] = {
-    {.name = "ping",
-     .run = ping_run,
-     .arity = -1,
-     .flags = CMD_NO_DATA | CMD_FAST,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CONNECTION,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns PONG, or its argument.",
-     .syntax = "[message:string]",
-     .tips = ping_tips},
-    {.name = "echo",
-     .run = echo_run,
-     .arity = 2,
-     .flags = CONNECTION_FLAGS,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CONNECTION,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns its argument.",
-     .syntax = "message:string"},
-    {.name = "auth",
-     .run = auth_run,
-     .arity = -2,
-     .flags = HANDSHAKE_FLAGS,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CONNECTION,
-     .since = "1.0.0",
-     .complexity = "O(N) where N is the number of passwords of the user",
-     .summary = "Authenticates the connection.",
-     .syntax = "[username:string@6.0.0] password:string",
-     .history = auth_history},
-    {.name = "hello",
-     .run = hello_run,
-     .arity = -1,
-     .flags = HANDSHAKE_FLAGS,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CONNECTION,
-     .since = "6.0.0",
-     .complexity = "O(1)",
-     .summary = "Selects the protocol version; may also authenticate and name the connection.",
+    {COMMAND("ping", ping_run, -1, CMD_NO_DATA | CMD_FAST, .group = GROUP_CONNECTION, "1.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Returns PONG, or its argument.",
+     .syntax = "[message:string]", .tips = ping_tips},
+    {COMMAND("echo", echo_run, 2, CONNECTION_FLAGS, .group = GROUP_CONNECTION, "1.0.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(1)", .summary = "Returns its argument.", .syntax = "message:string"},
+    {COMMAND("auth", auth_run, -2, HANDSHAKE_FLAGS, .group = GROUP_CONNECTION, "1.0.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(N) where N is the number of passwords of the user", .summary = "Authenticates the connection.",
+     .syntax = "[username:string@6.0.0] password:string", .history = auth_history},
+    {COMMAND("hello", hello_run, -1, HANDSHAKE_FLAGS, .group = GROUP_CONNECTION, "6.0.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(1)", .summary = "Selects the protocol version; may also authenticate and name the connection.",
      .syntax = "[arguments{protover:integer [AUTH auth{username:string password:string}] [SETNAME clientname:string]}]",
      .history = hello_history},
-    {.name = "select",
-     .run = select_run,
-     .arity = 2,
-     .flags = CONNECTION_FLAGS | CMD_ALLOW_BUSY,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CONNECTION,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Selects a database for the connection.",
+    {COMMAND("select", select_run, 2, CONNECTION_FLAGS | CMD_ALLOW_BUSY, .group = GROUP_CONNECTION, "1.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Selects a database for the connection.",
      .syntax = "index:integer"},
-    {.name = "quit",
-     .run = quit_run,
-     .arity = -1,
-     .flags = HANDSHAKE_FLAGS | CMD_NOT_QUEUED,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CONNECTION,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Closes the connection."},
-    {.name = "reset",
-     .run = reset_run,
-     .arity = 1,
-     .flags = HANDSHAKE_FLAGS | CMD_NOT_QUEUED,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CONNECTION,
-     .since = "6.2.0",
-     .complexity = "O(1)",
-     .summary = "Brings the connection back to its initial state."},
-    {.name = "asking",
-     .run = asking_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_FAST,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CLUSTER,
-     .since = "3.0.0",
-     .complexity = "O(1)",
+    {COMMAND("quit", quit_run, -1, HANDSHAKE_FLAGS | CMD_NOT_QUEUED, .group = GROUP_CONNECTION, "1.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Closes the connection."},
+    {COMMAND("reset", connection_reset_run, 1, HANDSHAKE_FLAGS | CMD_NOT_QUEUED, .group = GROUP_CONNECTION, "6.2.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Brings the connection back to its initial state."},
+    {COMMAND("asking", asking_run, 1, CMD_NO_DATA | CMD_FAST, .group = GROUP_CLUSTER, "3.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)",
      .summary = "Marks the next command as one that follows an -ASK redirection."},
-    {.name = "readonly",
-     .run = readonly_run,
-     .arity = 1,
-     .flags = CONNECTION_FLAGS,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CLUSTER,
-     .since = "3.0.0",
-     .complexity = "O(1)",
-     .summary = "Enables reads from a replica for the connection."},
-    {.name = "readwrite",
-     .run = readwrite_run,
-     .arity = 1,
-     .flags = CONNECTION_FLAGS,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_CLUSTER,
-     .since = "3.0.0",
-     .complexity = "O(1)",
+    {COMMAND("readonly", readonly_run, 1, CONNECTION_FLAGS, .group = GROUP_CLUSTER, "3.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)", .summary = "Enables reads from a replica for the connection."},
+    {COMMAND("readwrite", readwrite_run, 1, CONNECTION_FLAGS, .group = GROUP_CLUSTER, "3.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(1)",
      .summary = "Disables reads from a replica for the connection."},
     {.name = NULL},
 };
 
 const struct command_spec server_commands[] = {
-    {.name = "time",
-     .run = time_run,
-     .arity = 1,
-     .flags = CONNECTION_FLAGS,
-     .group = GROUP_SERVER,
-     .since = "2.6.0",
-     .complexity = "O(1)",
-     .summary = "Returns the server's time: seconds and microseconds.",
-     .tips = time_tips},
-    {.name = "shutdown",
-     .run = shutdown_run,
-     .arity = -1,
-     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_NO_MULTI | CMD_ALLOW_BUSY,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "O(N) when saving, where N is the number of keys in all databases, else O(1)",
-     .summary = "Saves the data as configured and stops the server.",
-     .syntax = "[abort-selector(save-selector-block{[save-selector(NOSAVE|SAVE)] [NOW@7.0.0] [FORCE@7.0.0] "
-               "[SAFE@9.0.0] [FAILOVER@9.0.0]}|ABORT@7.0.0)]",
-     .history = shutdown_history},
+    {COMMAND("time", time_run, 1, CONNECTION_FLAGS, .group = GROUP_SERVER, "2.6.0"), .complexity = "O(1)",
+     .summary = "Returns the server's time: seconds and microseconds.", .tips = time_tips},
     {.name = NULL},
 };

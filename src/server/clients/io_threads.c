@@ -21,8 +21,10 @@
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/feature.h"
-#include "server/maxmemory.h"
-#include "server/process/process.h"
+#include "server/server.h"
+#include "server/config/config.h"
+#include "server/uncounted_memory.h"
+#include "server/clients/open_files.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -48,7 +50,7 @@ struct io_request {
 };
 
 struct io_batch {
-    struct message message; /* must be first */
+    struct remote_message message; /* must be first */
     uint32_t count, next, fetched;
     bool lent; /* request `next` is in the client's reader */
     struct io_request *requests;
@@ -100,7 +102,7 @@ static struct {
     atomic_bool auth_required;
 } published;
 
-static void publish(void) {
+static void io_threads_publish(void) {
     if (!threads_started) return;
     atomic_store_explicit(&published.bulk_max, client_settings.bulk_max, memory_order_relaxed);
     atomic_store_explicit(&published.query_limit, client_settings.query_buffer_limit, memory_order_relaxed);
@@ -148,10 +150,7 @@ static void fail_for_memory(char error[static sizeof((struct request_reader *)0)
 
 /* False: out of memory. */
 static bool request_add(struct io_thread *thread, const struct request_reader *reader) {
-    if (thread->count == thread->requests_capacity) {
-        thread->requests_capacity = thread->requests_capacity ? thread->requests_capacity * 2 : 64;
-        thread->requests = mem_realloc(thread->requests, thread->requests_capacity * sizeof *thread->requests);
-    }
+    mem_grow(thread->requests, thread->count, thread->requests_capacity, 64);
     size_t argc = (size_t)reader->argc;
     if (thread->argc + argc > thread->argv_capacity) {
         size_t capacity = thread->argv_capacity * 2 + argc + 64;
@@ -175,7 +174,7 @@ static struct io_batch *batch_pack(struct io_thread *thread, struct slice input,
     size_t requests = thread->count * sizeof(struct io_request), argv = thread->argc * sizeof(struct slice),
            len = input.len + mark;
     size_t size = sizeof(struct io_batch) + requests + argv + len + space;
-    struct message *message = thread->count ? remote_message_try_new(size) : remote_message_new(size);
+    struct remote_message *message = thread->count ? remote_message_try_new(size) : remote_message_new(size);
     if (!message) return NULL;
     struct io_batch *batch = (struct io_batch *)message;
     memset((char *)batch + sizeof batch->message, 0, sizeof *batch - sizeof batch->message);
@@ -198,11 +197,11 @@ static struct io_batch *batch_pack(struct io_thread *thread, struct slice input,
     return batch;
 }
 
-enum found { FOUND_NO_MORE, FOUND_ENOUGH, FOUND_APART, FOUND_LARGE, FOUND_FAILED };
+enum io_found { FOUND_NO_MORE, FOUND_ENOUGH, FOUND_APART, FOUND_LARGE, FOUND_FAILED };
 
 /* Parses whole requests in the input, up to *used. */
-static enum found requests_find(struct io_client *io, struct io_thread *thread, const struct request_limits *limits,
-                                size_t *used) {
+static enum io_found requests_find(struct io_client *io, struct io_thread *thread, const struct request_limits *limits,
+                                   size_t *used) {
     const struct connection *conn = io->end.conn;
     while (conn->in_len > *used) {
         switch (request_read(&io->reader, (struct slice){conn->in + *used, conn->in_len - *used}, limits)) {
@@ -249,7 +248,7 @@ static bool batch_make(struct io_client *io) {
         limits = (struct request_limits){.multibulk_max = 10, .bulk_max = 16384, .unauthenticated = true};
     size_t query_limit = (size_t)atomic_load_explicit(&published.query_limit, memory_order_relaxed), used = 0;
     thread->count = thread->argc = 0;
-    enum found found = requests_find(io, thread, &limits, &used);
+    enum io_found found = requests_find(io, thread, &limits, &used);
     size_t missing = found == FOUND_LARGE ? io->reader.large->len - io->reader.large_have : conn->sink_len;
     size_t left = request_figures(&io->reader, conn->in_len - used, missing).waiting;
     bool over = (found == FOUND_NO_MORE || found == FOUND_LARGE) && left > query_limit;
@@ -343,7 +342,7 @@ static void end_readable(struct remote_end *end) {
     end->held = sizeof *io + io->reader.memory;
 }
 
-static void end_returned(struct remote_end *end, struct message *message) {
+static void end_returned(struct remote_end *end, struct remote_message *message) {
     struct io_client *io = (struct io_client *)end;
     if (!io->waits) return;
     io->waits = false;
@@ -373,7 +372,7 @@ static bool end_idle(const struct remote_end *end) {
 }
 
 static struct remote_worker *end_left(struct connection *conn);
-static void batches_prefetch(struct message *message);
+static void batches_prefetch(struct remote_message *message);
 
 static const struct remote_worker_ops worker_ops = {.opened = end_opened,
                                                     .readable = end_readable,
@@ -498,8 +497,7 @@ void io_threads_move(void) {
     size_t fewest = fewest_connections();
     bool left = false;
     io_threads_moving = false;
-    list_each(clients_all(), link) {
-        struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), struct client, link, client) {
         if (!(client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY)) && !client_place(client, fewest)) left = true;
     }
     if (!left) return;
@@ -547,14 +545,14 @@ static int thread_start(int number) {
 }
 
 static const char *threads_apply(void) {
-    if (threads_started < threads_wanted - 1 && !process_raise_open_files())
+    if (threads_started < threads_wanted - 1 && !open_files_raise())
         return "The operating system does not allow as many open files as maxclients and the threads need";
     while (threads_started < threads_wanted - 1) {
         int error = thread_start(threads_started + 1);
         if (error) return config_reason("Can't initialize IO thread: %s", strerror(error));
     }
     threads_serving = threads_wanted - 1;
-    publish();
+    io_threads_publish();
     move_soon();
     return NULL;
 }
@@ -567,9 +565,9 @@ static size_t in_transit(void) {
     return bytes;
 }
 
-static void start(void) {
+static void io_threads_start(void) {
     static struct uncounted_memory transit = {.bytes = in_transit};
-    eviction_leave_out(&transit);
+    uncounted_memory_add(&transit);
     socket_prepare(server.loop);
     const char *error = threads_apply();
     if (!error) return;
@@ -578,7 +576,7 @@ static void start(void) {
 }
 
 /* Sends all replies that were written, then stops. */
-static void stop(void) {
+static void io_threads_stop(void) {
     for (int i = 0; i < threads_started; i++) {
         event_outbox_publish(&threads[i]->worker.to_loop);
         threads[i]->stop.run = thread_stop;
@@ -616,8 +614,12 @@ static void active_note(void) {
     time_before = now;
 }
 
-static const struct server_part io_threads_part = {
-    .name = "io-threads", .start = start, .cron = active_note, .before_wait = publish, .in_call = true, .stop = stop};
+static const struct server_part io_threads_part = {.name = "io-threads",
+                                                   .start = io_threads_start,
+                                                   .cron = active_note,
+                                                   .before_wait = io_threads_publish,
+                                                   .in_call = true,
+                                                   .stop = io_threads_stop};
 
 /* --- Batches --- */
 
@@ -686,7 +688,7 @@ void io_batch_prefetch(struct io_batch *batch, struct db *db) {
 
 /* Prefetches the keys of the first requests of several clients: a client that waits for each reply has no others. The
  * batches of clients in another database than the first one's are left out. */
-static void batches_prefetch(struct message *message) {
+static void batches_prefetch(struct remote_message *message) {
     static size_t seen; /* messages that follow and have been here before */
     if (seen) {
         seen--;
@@ -696,7 +698,7 @@ static void batches_prefetch(struct message *message) {
     size_t count = 0, max = client_prefetch_max();
     struct db *db = NULL;
     if (max < 2) return;
-    for (struct message *next = message; next && seen < max; next = remote_next_message(next)) {
+    for (struct remote_message *next = message; next && seen < max; next = remote_next_message(next)) {
         if (next->kind != MESSAGE_INPUT) continue;
         seen++;
         const struct io_batch *batch = (const struct io_batch *)next;
@@ -713,13 +715,7 @@ static void batches_prefetch(struct message *message) {
 }
 
 static const struct config_option io_threads_options[] = {
-    {.name = "io-threads",
-     .type = CONFIG_INT,
-     .value = &threads_wanted,
-     .apply = threads_apply,
-     .initial = "1",
-     .min = 1,
-     .max = THREADS_MAX},
+    {OPTION("io-threads", CONFIG_INT, &threads_wanted, "1"), .apply = threads_apply, .min = 1, .max = THREADS_MAX},
     {.name = "io-threads-always-active", /* they are */
      .type = CONFIG_BOOL,
      .flags = CONFIG_HIDDEN,

@@ -20,7 +20,6 @@
 #include <errno.h>
 #include "server/config/rdma_options.h"
 #include "server/config/tls_options.h"
-#include "server/process/process_title.h"
 #include <stdio.h>
 
 enum { BIND_MAX = 16 };
@@ -36,7 +35,7 @@ static const struct config_name rdma_tls_names[] = {
     {"no", RDMA_TLS_NO}, {"yes", RDMA_TLS_YES}, {"optional", RDMA_TLS_OPTIONAL}, {NULL, 0}};
 static int rdma_tls;
 
-struct group {
+struct listener_group {
     const struct transport *transport;
     bool allows_clear;                      /* listen_options */
     const struct config_strings *addresses; /* NULL: unix_path */
@@ -49,15 +48,16 @@ struct group {
     const struct transport *now_transport;
     bool now_allows_clear;
 };
-static struct group tcp_group = {.addresses = &bind_addresses, .port = &port};
-static struct group tls_group = {.addresses = &bind_addresses, .port = &tls_port};
-static struct group rdma_group = {.addresses = &rdma_addresses, .port = &rdma_port};
-static struct group unix_group_ = {0};
-static struct group *const groups[] = {&tcp_group, &unix_group_, &tls_group, &rdma_group};
+static struct listener_group tcp_group = {.addresses = &bind_addresses, .port = &port};
+static struct listener_group tls_group = {.addresses = &bind_addresses, .port = &tls_port};
+static struct listener_group rdma_group = {.addresses = &rdma_addresses, .port = &rdma_port};
+static struct listener_group unix_group_ = {0};
+static struct listener_group *const groups[] = {&tcp_group, &unix_group_, &tls_group, &rdma_group};
 enum { GROUPS = sizeof groups / sizeof *groups };
 static bool started;
+void (*listeners_changed)(void);
 
-static void group_close(struct group *group) {
+static void group_close(struct listener_group *group) {
     for (int i = 0; i < group->count; i++) listener_close(group->listeners[i]);
     group->count = 0;
 }
@@ -76,7 +76,7 @@ static bool has_capacity(struct listener *listener) {
 }
 
 /* Opens one address. Returns false if a required address cannot be opened. */
-static bool group_open_one(struct group *group, const char *host, int at_port) {
+static bool group_open_one(struct listener_group *group, const char *host, int at_port) {
     bool optional = host[0] == '-';
     struct listen_options options = {.host = host + optional,
                                      .port = at_port,
@@ -113,7 +113,7 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
     return true;
 }
 
-static bool group_open(struct group *group, const struct config_strings *addresses, int at_port) {
+static bool group_open(struct listener_group *group, const struct config_strings *addresses, int at_port) {
     for (int i = 0; i < addresses->count; i++) {
         if (group_open_one(group, addresses->items[i], at_port)) continue;
         group_close(group);
@@ -122,7 +122,7 @@ static bool group_open(struct group *group, const struct config_strings *address
     return group->count > 0 || addresses->count == 0;
 }
 
-static void group_remember(struct group *group) {
+static void group_remember(struct listener_group *group) {
     for (int i = 0; i < group->now.count; i++) mem_free(group->now.items[i]);
     mem_free(group->now.items);
     group->now.count = group->addresses->count;
@@ -133,12 +133,12 @@ static void group_remember(struct group *group) {
     group->now_allows_clear = group->allows_clear;
 }
 
-static bool group_wanted(const struct group *group) {
+static bool group_wanted(const struct listener_group *group) {
     if (!group->addresses) return unix_path[0] != 0;
     return *group->port != 0 && group->addresses->count > 0;
 }
 
-static const char *group_reopen(struct group *group, const char *failure) {
+static const char *group_reopen(struct listener_group *group, const char *failure) {
     if (!started) return NULL;
     group_close(group);
     if (group_wanted(group) && !group_open(group, group->addresses, *group->port)) {
@@ -152,7 +152,7 @@ static const char *group_reopen(struct group *group, const char *failure) {
         return failure;
     }
     group_remember(group);
-    process_title();
+    if (listeners_changed) listeners_changed();
     return NULL;
 }
 
@@ -175,7 +175,7 @@ static const char *apply_bind(void) {
     return plain ? plain : encrypted;
 }
 /* A cluster node announces its ports. */
-static const char *port_reopen(struct group *group, const char *failure) {
+static const char *port_reopen(struct listener_group *group, const char *failure) {
     const char *error = group_reopen(group, failure);
     if (!error && cluster_hooks) cluster_hooks->ports_changed();
     return error;
@@ -185,7 +185,7 @@ static const char *apply_port(void) {
 }
 static const char tls_failure[] = "Unable to update TLS configuration. Check server logs.";
 static const char *apply_tls_port(void) {
-    if (!tls_options_apply(listeners_need_tls())) return tls_failure;
+    if (!tls_options_apply()) return tls_failure;
     return port_reopen(&tls_group, "Unable to listen on this port. Check server logs.");
 }
 static void rdma_choose(void) {
@@ -193,7 +193,7 @@ static void rdma_choose(void) {
     rdma_group.allows_clear = rdma_tls == RDMA_TLS_OPTIONAL;
 }
 static const char *apply_rdma(void) {
-    if (started && !tls_options_apply(listeners_need_tls())) return tls_failure;
+    if (started && !tls_options_apply()) return tls_failure;
     rdma_choose();
     return port_reopen(&rdma_group, "Failed to listen on the specified RDMA addresses or port. Check server logs.");
 }
@@ -205,20 +205,26 @@ static const char *apply_accept_batch(void) {
     return NULL;
 }
 
+/* A TLS port, or RDMA with TLS. */
+static bool listeners_need_tls(void) {
+    return tls_port || (rdma_tls != RDMA_TLS_NO && group_wanted(&rdma_group));
+}
+
 bool listeners_start(void) {
     rdma_options_apply();
     tcp_group.transport = transport_find("tcp");
     unix_group_.transport = transport_find("unix");
     tls_group.transport = transport_find("tls");
     rdma_choose();
+    tls_listens = listeners_need_tls;
     started = true;
-    if (!tls_options_apply(listeners_need_tls())) {
+    if (!tls_options_apply()) {
         log_warning("Failed to configure TLS. Check logs for more info.");
         return false;
     }
     bool any = false;
     for (int g = 0; g < GROUPS; g++) {
-        struct group *group = groups[g];
+        struct listener_group *group = groups[g];
         if (!group_wanted(group)) continue;
         any = true;
         bool open;
@@ -249,7 +255,7 @@ void listeners_stop(void) {
 
 void listeners_log_ready(void) {
     for (int g = 0; g < GROUPS; g++) {
-        const struct group *group = groups[g];
+        const struct listener_group *group = groups[g];
         int ready = 0;
         for (int i = 0; i < group->count; i++) ready += !group->listeners[i]->waiting;
         if (ready) log_notice("Ready to accept connections %s", transport_name(group->transport));
@@ -272,9 +278,6 @@ const struct config_strings *listeners_bind(void) {
 int listeners_tls_port(void) {
     return tls_port;
 }
-bool listeners_need_tls(void) {
-    return tls_port || (rdma_tls != RDMA_TLS_NO && group_wanted(&rdma_group));
-}
 const char *listeners_unix_path(void) {
     return unix_path;
 }
@@ -283,7 +286,7 @@ void listeners_info(struct output *out) {
     /* Valkey numbers listeners by their transport: TCP 0, Unix 1, TLS 2, RDMA 3. */
     static const int numbers[GROUPS] = {0, 1, 2, 3};
     for (int g = 0; g < GROUPS; g++) {
-        const struct group *group = groups[g];
+        const struct listener_group *group = groups[g];
         if (!group->count) continue;
         char line[4096];
         int at = snprintf(line, sizeof line, "listener%d:name=%s", numbers[g], transport_name(group->transport));
@@ -299,7 +302,7 @@ void listeners_info(struct output *out) {
 }
 
 const char *listeners_first_address(char *text, size_t size) {
-    const struct group *sockets = tcp_group.count ? &tcp_group : &tls_group;
+    const struct listener_group *sockets = tcp_group.count ? &tcp_group : &tls_group;
     if (sockets->count) {
         const char *host = sockets->now.items[0];
         snprintf(text, size, strchr(host, ':') && strcmp(host, "::*") != 0 ? "[%s]:%d" : "%s:%d", host,
@@ -333,88 +336,27 @@ static const char *check_rdma_tls(const struct config_option *option, struct sli
 }
 
 const struct config_option listener_options[] = {
-    {.name = "bind",
-     .type = CONFIG_STRINGS,
-     .flags = CONFIG_MULTI_ARG,
-     .value = &bind_addresses,
-     .initial = "* -::*",
-     .check = check_bind,
+    {OPTION("bind", CONFIG_STRINGS, &bind_addresses, "* -::*"), .flags = CONFIG_MULTI_ARG, .check = check_bind,
      .apply = apply_bind},
-    {.name = "port",
-     .type = CONFIG_INT,
-     .value = &port,
-     .initial = "6379",
-     .min = 0,
-     .max = 65535,
-     .apply = apply_port},
-    {.name = "tls-port",
-     .type = CONFIG_INT,
-     .value = &tls_port,
-     .initial = "0",
-     .min = 0,
-     .max = 65535,
-     .check = tls_option_check,
+    {OPTION("port", CONFIG_INT, &port, "6379"), .min = 0, .max = 65535, .apply = apply_port},
+    {OPTION("tls-port", CONFIG_INT, &tls_port, "0"), .min = 0, .max = 65535, .check = tls_option_check,
      .apply = apply_tls_port},
-    {.name = "max-new-tls-connections-per-cycle",
-     .type = CONFIG_INT,
-     .value = &tls_accept_batch,
-     .initial = "1",
-     .min = 1,
-     .max = 1000,
+    {OPTION("max-new-tls-connections-per-cycle", CONFIG_INT, &tls_accept_batch, "1"), .min = 1, .max = 1000,
      .apply = apply_accept_batch},
-    {.name = "unixsocket", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &unix_path, .initial = ""},
-    {.name = "unixsocketgroup", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &unix_group, .initial = ""},
-    {.name = "unixsocketperm",
-     .type = CONFIG_OCTAL,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &unix_mode,
-     .initial = "0",
-     .min = 0,
-     .max = 0777},
-    {.name = "bind-source-addr", .type = CONFIG_STRING, .value = &source_address, .initial = ""},
-    {.name = "tcp-backlog",
-     .type = CONFIG_INT,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &backlog,
-     .initial = "511",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "mptcp", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &mptcp, .initial = "no"},
-    {.name = "socket-mark-id",
-     .type = CONFIG_INT64,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &mark,
-     .initial = "0",
-     .min = 0,
-     .max = UINT32_MAX},
-    {.name = "max-new-connections-per-cycle",
-     .type = CONFIG_INT,
-     .value = &accept_batch,
-     .initial = "10",
-     .min = 1,
-     .max = 1000,
+    {OPTION("unixsocket", CONFIG_STRING, &unix_path, ""), .flags = CONFIG_IMMUTABLE},
+    {OPTION("unixsocketgroup", CONFIG_STRING, &unix_group, ""), .flags = CONFIG_IMMUTABLE},
+    {OPTION("unixsocketperm", CONFIG_OCTAL, &unix_mode, "0"), .flags = CONFIG_IMMUTABLE, .min = 0, .max = 0777},
+    {OPTION("bind-source-addr", CONFIG_STRING, &source_address, "")},
+    {OPTION("tcp-backlog", CONFIG_INT, &backlog, "511"), .flags = CONFIG_IMMUTABLE, .min = 0, .max = INT32_MAX},
+    {OPTION("mptcp", CONFIG_BOOL, &mptcp, "no"), .flags = CONFIG_IMMUTABLE},
+    {OPTION("socket-mark-id", CONFIG_INT64, &mark, "0"), .flags = CONFIG_IMMUTABLE, .min = 0, .max = UINT32_MAX},
+    {OPTION("max-new-connections-per-cycle", CONFIG_INT, &accept_batch, "10"), .min = 1, .max = 1000,
      .apply = apply_accept_batch},
-    {.name = "rdma-bind",
-     .type = CONFIG_STRINGS,
-     .flags = CONFIG_MULTI_ARG,
-     .value = &rdma_addresses,
-     .initial = "",
-     .check = check_rdma_bind,
+    {OPTION("rdma-bind", CONFIG_STRINGS, &rdma_addresses, ""), .flags = CONFIG_MULTI_ARG, .check = check_rdma_bind,
      .apply = apply_rdma},
-    {.name = "rdma-port",
-     .type = CONFIG_INT,
-     .value = &rdma_port,
-     .initial = "0",
-     .min = 0,
-     .max = 65535,
-     .check = rdma_option_check,
+    {OPTION("rdma-port", CONFIG_INT, &rdma_port, "0"), .min = 0, .max = 65535, .check = rdma_option_check,
      .apply = apply_rdma},
-    {.name = "tls-rdma",
-     .type = CONFIG_ENUM,
-     .value = &rdma_tls,
-     .initial = "no",
-     .names = rdma_tls_names,
-     .check = check_rdma_tls,
+    {OPTION("tls-rdma", CONFIG_ENUM, &rdma_tls, "no"), .names = rdma_tls_names, .check = check_rdma_tls,
      .apply = apply_rdma},
     {.name = NULL},
 };

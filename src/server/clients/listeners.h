@@ -7,13 +7,13 @@
 extern const struct config_option listener_options[];
 /* Opens all listeners. Logs the reason and returns false if a required one cannot be opened. */
 bool listeners_start(void);
-void listeners_stop(void);                                    /* closes all, before the last replies are sent */
-void listeners_log_ready(void);                               /* "Ready to accept connections tcp" … */
-void listeners_info(struct output *out);                      /* listenerN lines of INFO server */
-int listeners_port(void);                                     /* of TCP, or if it has none, of TLS */
+void listeners_stop(void);               /* closes all, before the last replies are sent */
+extern void (*listeners_changed)(void);  /* called when CONFIG SET has changed the addresses: the title shows them */
+void listeners_log_ready(void);          /* "Ready to accept connections tcp" … */
+void listeners_info(struct output *out); /* listenerN lines of INFO server */
+int listeners_port(void);                /* of TCP, or if it has none, of TLS */
 const struct config_strings *listeners_bind(void);            /* the addresses of TCP and TLS */
 int listeners_tls_port(void);                                 /* 0: none */
-bool listeners_need_tls(void);                                /* a TLS port, or RDMA with TLS */
 int listeners_rdma_port(void);                                /* 0: no listener */
 const char *listeners_first_address(char *text, size_t size); /* "*:6379", for the process title */
 const char *listeners_unix_path(void);

@@ -22,8 +22,7 @@ void clients_evicted_reset(void) {
 }
 
 static bool may_be_evicted(const struct client *client) {
-    return !(client->flags &
-             ((uint32_t)(CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PROTECTED) | CLIENT_MIGRATION));
+    return !(client->flags & (CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PROTECTED | CLIENT_MIGRATION));
 }
 
 size_t client_memory_caused(const struct client *client) {
@@ -66,8 +65,7 @@ void clients_evict(void) {
     size_t limit = bound_bytes();
     while (limit && total > limit) {
         struct client *largest = NULL;
-        list_each(clients_all(), link) {
-            struct client *client = container_of(link, struct client, link);
+        list_each_entry(clients_all(), struct client, link, client) {
             if (dispatch_replies_to(client)) continue; /* may be closed after its call */
             client_memory_note(client);
             if (client->memory_noted && (!largest || client->memory_noted > largest->memory_noted)) largest = client;
@@ -90,13 +88,7 @@ void client_eviction_start(void) {
 }
 
 const struct config_option client_eviction_options[] = {
-    {.name = "maxmemory-clients",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_PERCENT_OK,
-     .value = &bound,
-     .initial = "0",
-     .min = 0,
-     .max = INT64_MAX,
+    {OPTION("maxmemory-clients", CONFIG_MEMORY, &bound, "0"), .flags = CONFIG_PERCENT_OK, .min = 0, .max = INT64_MAX,
      .apply = apply_bound},
     {.name = NULL},
 };

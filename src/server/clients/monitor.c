@@ -3,7 +3,9 @@
 #include "server/clients/monitor.h"
 #include "lib/system/clock.h"
 #include "server/clients/subscribers.h"
+#include "server/command/command.h"
 #include "server/command/dispatch.h"
+#include "server/command/spec.h"
 #include "server/feature.h"
 #include <stdio.h>
 
@@ -77,7 +79,7 @@ static enum filter_answer data_ask(struct client *client, const struct command *
 static struct command_filter data_filter = {
     .order = FILTER_MONITOR, .flags = CMD_READONLY | CMD_WRITE, .ask = data_ask};
 
-static void leave(struct client *client) {
+static void monitor_leave(struct client *client) {
     if (!(client->flags & CLIENT_MONITOR)) return;
     client->flags &= ~(uint32_t)CLIENT_MONITOR;
     subscribers_leave(&monitors, client);
@@ -85,7 +87,7 @@ static void leave(struct client *client) {
     call_unlisten(&call_listener);
     dispatch_remove_filter(&data_filter);
 }
-static struct client_listener client_listener = {.freed = leave, .reset = leave};
+static struct client_listener client_listener = {.freed = monitor_leave, .reset = monitor_leave};
 
 static void monitor_run(struct call *call) {
     struct client *client = call->client;
@@ -106,14 +108,9 @@ static void monitor_run(struct call *call) {
 }
 
 static const struct command_spec monitor_commands[] = {
-    {.name = "monitor",
-     .run = monitor_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "",
-     .summary = "Shows the commands that the server executes, as they arrive."},
+    {COMMAND("monitor", monitor_run, 1, CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE,
+             .group = GROUP_SERVER, "1.0.0"),
+     .complexity = "", .summary = "Shows the commands that the server executes, as they arrive."},
     {.name = NULL},
 };
 

@@ -13,24 +13,27 @@
 #include "server/clients/reply_barrier.h"
 #include "lib/system/memory.h"
 #include "lib/system/thread.h"
+#include "net/placement.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
+#include <errno.h>
 
 enum { PIECE_FIRST = 512, PIECE_NEXT = 16 * 1024 };
 
-struct piece {
-    struct piece *next;
+struct held_piece {
+    struct held_piece *next;
     struct blob *blob; /* NULL: the bytes are in `data` */
-    size_t len, size;  /* used bytes; bytes allocated for the piece */
+    struct placement *placement;
+    size_t len, size; /* used bytes; bytes allocated for the piece */
     char data[];
 };
 struct held_replies {
     struct output out; /* must be first; writes to the last piece, or (pos NULL) to none */
     struct client *client;
     struct list_link link; /* in `waiting`; unlinked: no batch waits */
-    struct piece *first, *last;
-    struct piece *batch_end; /* last piece of the waiting batch */
-    struct piece
+    struct held_piece *first, *last;
+    struct held_piece *batch_end; /* last piece of the waiting batch */
+    struct held_piece
         *requests_end; /* after this piece was sent the client executes requests again; NULL: it already does */
     uint64_t sequence; /* the sequence number that the batch waits for */
     uint64_t least;    /* the last one that was issued when what a nested turn says of data was written */
@@ -69,7 +72,7 @@ static void piece_end(struct held_replies *held) {
     held->out.pos = held->out.end = NULL;
 }
 
-static void piece_append(struct held_replies *held, struct piece *piece) {
+static void piece_append(struct held_replies *held, struct held_piece *piece) {
     piece->next = NULL;
     if (held->last)
         held->last->next = piece;
@@ -94,14 +97,14 @@ static void held_make_space(struct output *out, size_t len) {
         return;
     }
     size_t size = held->first ? PIECE_NEXT : PIECE_FIRST;
-    if (size < sizeof(struct piece) + len) size = sizeof(struct piece) + len;
+    if (size < sizeof(struct held_piece) + len) size = sizeof(struct held_piece) + len;
     piece_end(held);
-    struct piece *piece = conn_output_alloc(size, held->size);
+    struct held_piece *piece = conn_output_alloc(size, held->size);
     if (!piece) {
         held_fail(out);
         return;
     }
-    *piece = (struct piece){.size = size};
+    *piece = (struct held_piece){.size = size};
     piece_append(held, piece);
     out->pos = piece->data;
     out->end = (char *)piece + size;
@@ -114,13 +117,30 @@ static void held_share(struct output *out, struct blob *blob) {
         return;
     }
     piece_end(held);
-    struct piece *piece = mem_alloc(sizeof *piece);
-    *piece = (struct piece){.blob = blob, .len = blob->len, .size = sizeof *piece};
+    struct held_piece *piece = mem_alloc(sizeof *piece);
+    *piece = (struct held_piece){.blob = blob, .len = blob->len, .size = sizeof *piece};
     piece_append(held, piece);
     held->size += blob->len;
 }
-static const struct output_ops held_ops = {
-    .make_space = held_make_space, .give_up = held_fail, .share = held_share, .share_min = OUTPUT_SHARE_MIN};
+
+/* A placement shows a value, too: it waits with the reply behind it. */
+static void held_place(struct output *out, struct placement *placement) {
+    struct held_replies *held = (struct held_replies *)out;
+    if (out->failed) {
+        placement->ended(placement, -ECANCELED);
+        return;
+    }
+    piece_end(held);
+    struct held_piece *piece = mem_alloc(sizeof *piece);
+    *piece = (struct held_piece){.placement = placement, .size = sizeof *piece};
+    piece_append(held, piece);
+}
+
+static const struct output_ops held_ops = {.make_space = held_make_space,
+                                           .give_up = held_fail,
+                                           .share = held_share,
+                                           .share_min = OUTPUT_SHARE_MIN,
+                                           .place = held_place};
 
 struct output *held_replies_output(struct held_replies *held) {
     return &held->out;
@@ -147,12 +167,16 @@ static struct held_replies *held_new(struct client *client) {
 
 /* Sends the first piece to the connection, or frees it if there is no connection. */
 static void piece_leave(struct held_replies *held, struct output *to) {
-    struct piece *piece = held->first;
+    struct held_piece *piece = held->first;
     must_within(piece->len, held->size);
     held->first = piece->next;
     if (!held->first) held->last = NULL;
     held->size -= piece->len;
-    if (to && piece->blob)
+    if (piece->placement && to)
+        output_place(to, piece->placement);
+    else if (piece->placement)
+        piece->placement->ended(piece->placement, -ECANCELED);
+    else if (to && piece->blob)
         output_write_blob(to, piece->blob);
     else if (to)
         output_write(to, (struct slice){piece->data, piece->len});
@@ -207,16 +231,13 @@ static void batch_close(struct held_replies *held) {
 /* Each barrier that denies it has issued a number which it releases when it knows. */
 bool reply_barrier_may_show(void) {
     bool may = true;
-    list_each(&barriers, link) {
-        struct reply_barrier *barrier = container_of(link, struct reply_barrier, link);
+    list_each_entry(&barriers, struct reply_barrier, link, barrier)
         if (barrier->may_show && !barrier->may_show(barrier)) may = false;
-    }
     return may;
 }
 
 const char *reply_barrier_refusal(void) {
-    list_each(&barriers, link) {
-        struct reply_barrier *barrier = container_of(link, struct reply_barrier, link);
+    list_each_entry(&barriers, struct reply_barrier, link, barrier) {
         const char *error = barrier->refusal ? barrier->refusal(barrier) : NULL;
         if (error) return error;
     }
@@ -231,6 +252,7 @@ bool reply_barrier_guards(void) {
 /* A script that does not declare that it only reads may write. EXEC has the flags of all its commands, a script's
  * CMD_MAY_REPLICATE included. */
 static bool may_write(uint32_t flags) {
+    if (flags & CMD_MODULE) return true; /* whatever it declares, it may call commands that write */
     if (flags & CMD_WRITE || (flags & (CMD_RUNS_SCRIPT | CMD_READONLY)) == CMD_RUNS_SCRIPT) return true;
     return (flags & (CMD_RUNS_QUEUED | CMD_MAY_REPLICATE)) == (CMD_RUNS_QUEUED | CMD_MAY_REPLICATE);
 }
@@ -373,8 +395,7 @@ static void batch_leave(struct held_replies *held) {
 /* The first batch that may be sent. The batch of a client whose call is on the stack stays, because the reply of that
  * call is being written behind it. */
 static struct held_replies *first_released(void) {
-    list_each(&waiting, link) {
-        struct held_replies *held = container_of(link, struct held_replies, link);
+    list_each_entry(&waiting, struct held_replies, link, held) {
         if (held->sequence > released) return NULL;
         if (!dispatch_replies_to(held->client)) return held;
         reply_barrier_pending = true;
@@ -400,17 +421,14 @@ static void held_leave(struct held_replies *held) {
 void reply_barrier_pass_reads(bool pass) {
     reads_pass = pass;
     if (!pass || barriers.len > 1) return;
-    list_each(&waiting, link) {
-        struct held_replies *held = container_of(link, struct held_replies, link);
+    list_each_entry(&waiting, struct held_replies, link, held)
         if (held->only_reads) held_leave(held);
-    }
 }
 
 size_t reply_barrier_close_waiting(void) {
     size_t count = 0;
     waiters_drop();
-    list_each(clients_all(), link) {
-        struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), struct client, link, client) {
         if (!reply_barrier_replies(client) || (!reply_barrier_held(client) && !reply_barrier_holds_replies(client)))
             continue;
         client->conn->drops_output = true;
@@ -427,8 +445,7 @@ void reply_barrier_flush(void) {
 /* Computes what all barriers have released. A barrier that has released all it issued holds nothing back. */
 static void released_update(void) {
     uint64_t lowest = issued;
-    list_each(&barriers, link) {
-        struct reply_barrier *barrier = container_of(link, struct reply_barrier, link);
+    list_each_entry(&barriers, struct reply_barrier, link, barrier) {
         if (barrier->released < barrier->issued && barrier->released < lowest) lowest = barrier->released;
     }
     must_within(released, lowest); /* what was released stays so */

@@ -6,8 +6,10 @@
 #include "lib/text/number.h"
 #include "server/clients/client_private.h"
 #include "server/clients/user.h"
+#include "server/command/command.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
+#include "server/command/spec.h"
 #include "server/feature.h"
 #include "server/role.h"
 #include "server/server.h"
@@ -17,8 +19,8 @@
 enum { QUEUED_HEAD = 24 };
 
 /* A command that waits for EXEC. Small arguments are stored behind argv, large ones in blobs. */
-struct queued {
-    struct queued *next;
+struct transaction_command {
+    struct transaction_command *next;
     struct command *command;
     int argc;
     uint32_t blob_count;
@@ -31,10 +33,11 @@ struct queued {
     struct slice argv[];
 };
 struct transaction {
-    struct queued *first, **last;
-    struct queued *runs; /* the command that EXEC is executing */
+    struct transaction_command *first, **last;
+    struct transaction_command *runs; /* the command that EXEC is executing */
     const struct command *exec;
     bool running; /* EXEC owns it */
+    bool dirty;   /* a command was refused while it was queued: it will not run */
     bool runs_scripts;
     int count;
     uint32_t flags;           /* command flags of all queued commands, without those that permit something */
@@ -66,7 +69,7 @@ int transaction_queued(const struct client *client) {
 }
 
 /* Adds what a queued command is to the flags of all. Returns its own. */
-static uint32_t flags_add(const struct queued *queued, uint32_t *all, uint32_t *lacks) {
+static uint32_t flags_add(const struct transaction_command *queued, uint32_t *all, uint32_t *lacks) {
     enum { PERMITS = CMD_STALE | CMD_LOADING };
     uint32_t flags = command_call_flags(queued->command, queued->argv);
     *all |= flags & ~(uint32_t)(PERMITS | CMD_RUNS_SCRIPT);
@@ -80,7 +83,7 @@ uint32_t transaction_flags(const struct client *client, uint32_t own) {
     if (!t) return own;
     uint32_t all = t->flags, lacks = t->lacks;
     /* A function may have been replaced since its call was queued, by one that writes. */
-    for (const struct queued *queued = t->runs_scripts ? t->first : NULL; queued; queued = queued->next)
+    for (const struct transaction_command *queued = t->runs_scripts ? t->first : NULL; queued; queued = queued->next)
         flags_add(queued, &all, &lacks);
     /* Whether it is executed shows if the keys have changed. */
     if (watch_count(client) || client->flags & CLIENT_DIRTY_WATCH) all |= CMD_SHOWS_DATA;
@@ -96,7 +99,7 @@ void transaction_each(const struct client *client,
                       void (*visit)(void *context, const struct command *command, int argc, const struct slice *argv),
                       void *context) {
     const struct transaction *t = transaction_opened(client);
-    for (const struct queued *queued = t ? t->first : NULL; queued; queued = queued->next)
+    for (const struct transaction_command *queued = t ? t->first : NULL; queued; queued = queued->next)
         visit(context, queued->command, queued->argc, queued->argv);
 }
 
@@ -137,12 +140,12 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     bool own = argv == client->reader.argv;
     size_t bytes = 0;
     for (int i = 0; i < argc; i++) bytes += argv[i].len < REQUEST_LARGE_MIN ? argv[i].len : 0;
-    struct queued *queued = mem_alloc(sizeof *queued + (size_t)argc * sizeof *argv + bytes);
+    struct transaction_command *queued = mem_alloc(sizeof *queued + (size_t)argc * sizeof *argv + bytes);
     char *at = (char *)&queued->argv[argc];
-    *queued = (struct queued){.command = command,
-                              .argc = argc,
-                              .slot = client->slot,
-                              .wire_size = own ? request_wire_size(&client->reader) : bytes};
+    *queued = (struct transaction_command){.command = command,
+                                           .argc = argc,
+                                           .slot = client->slot,
+                                           .wire_size = own ? request_wire_size(&client->reader) : bytes};
     for (int i = 0; i < argc; i++) {
         struct slice word = argv[i];
         t->arguments += word.len;
@@ -173,10 +176,11 @@ static void enqueue(struct client *client, struct command *command, int argc, co
 
 static enum filter_answer queue_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
-    if (!transaction_opened(client) || command->spec->flags & CMD_NOT_QUEUED) return FILTER_PASS;
+    const struct transaction *t = transaction_opened(client);
+    if (!t || command->spec->flags & CMD_NOT_QUEUED) return FILTER_PASS;
     /* A transaction that is already dirty will not run: its commands need not be kept. */
     struct command *queued = (struct command *)(uintptr_t)command;
-    if (!(client->flags & (CLIENT_DIRTY_WATCH | CLIENT_DIRTY_QUEUE))) enqueue(client, queued, argc, argv);
+    if (!t->dirty && !(client->flags & CLIENT_DIRTY_WATCH)) enqueue(client, queued, argc, argv);
     client->current = queued;
     reply_status(&client->reply, "QUEUED");
     return FILTER_TAKEN;
@@ -205,7 +209,6 @@ static struct transaction *transaction_close(struct client *client) {
     struct transaction *t = transaction_of(client);
     must(t && !t->running && open_count > 0);
     client_set_state(client, &client_listener, NULL);
-    client->flags &= ~(uint32_t)CLIENT_DIRTY_QUEUE;
     if (--open_count == 0) {
         dispatch_remove_filter(&refuse_filter);
         dispatch_remove_filter(&queue_filter);
@@ -213,7 +216,7 @@ static struct transaction *transaction_close(struct client *client) {
     return t;
 }
 
-static void queued_free(struct queued *queued) {
+static void queued_free(struct transaction_command *queued) {
     for (uint32_t i = 0; i < queued->blob_count; i++)
         if (queued->blobs[i].blob) blob_release(queued->blobs[i].blob);
     mem_free(queued->blobs);
@@ -221,7 +224,7 @@ static void queued_free(struct queued *queued) {
 }
 
 static void queue_free(struct transaction *t) {
-    for (struct queued *queued = t->first, *next; queued; queued = next) {
+    for (struct transaction_command *queued = t->first, *next; queued; queued = next) {
         next = queued->next;
         queued_free(queued);
     }
@@ -253,7 +256,7 @@ static void transaction_drop(struct client *client) {
 }
 
 struct blob *transaction_take_blob(const struct call *call, int index) {
-    struct queued *queued = transaction_of(call->client)->runs;
+    struct transaction_command *queued = transaction_of(call->client)->runs;
     if (!queued || call->argv != queued->argv) return NULL;
     for (uint32_t i = 0; i < queued->blob_count; i++)
         if (queued->blobs[i].index == index) return queued->blobs[i].blob ? blob_hold(queued->blobs[i].blob) : NULL;
@@ -261,7 +264,7 @@ struct blob *transaction_take_blob(const struct call *call, int index) {
 }
 
 struct blob *transaction_find_blob(const struct client *client, struct slice argument) {
-    const struct queued *queued = transaction_of(client)->runs;
+    const struct transaction_command *queued = transaction_of(client)->runs;
     for (uint32_t i = 0; queued && i < queued->blob_count; i++) {
         struct blob *blob = queued->blobs[i].blob;
         if (blob && blob->data == argument.data && blob->len == argument.len) return blob;
@@ -287,7 +290,7 @@ static void discard_run(struct call *call) {
 
 /* A transaction with REPLICAOF may write afterwards, as in Valkey. Only the data of this server has these writes: it
  * needs a full synchronization, and so do others that may follow it before that. */
-static void note_write(const struct client *client, const struct queued *queued) {
+static void note_write(const struct client *client, const struct transaction_command *queued) {
     if (!(dispatch_flags(client, queued->command, queued->argv) & CMD_WRITE)) return;
     role_set_position_known(false);
     role_note_local_change();
@@ -305,7 +308,7 @@ static void run_queued(struct call *call, struct transaction *t) {
     client->flags |= CLIENT_DENY_BLOCKING;
     reply_array(call->reply, (size_t)t->count);
     propagate_begin();
-    for (struct queued *queued = t->first; queued; queued = queued->next) {
+    for (struct transaction_command *queued = t->first; queued; queued = queued->next) {
         struct call_start start;
         t->runs = queued;
         client_call_starts(client, &start);
@@ -340,10 +343,10 @@ static void exec_run(struct call *call) {
         return;
     }
     if (watch_expired(client)) client->flags |= CLIENT_DIRTY_WATCH;
-    bool dirty = client->flags & CLIENT_DIRTY_QUEUE, changed = client->flags & CLIENT_DIRTY_WATCH;
+    bool changed = client->flags & CLIENT_DIRTY_WATCH;
     struct transaction *t = transaction_close(client);
     unwatch_all(client);
-    if (dirty)
+    if (t->dirty)
         reply_error(call->reply, "EXECABORT Transaction discarded because of previous errors.");
     else if (changed)
         reply_null_array(call->reply);
@@ -375,64 +378,48 @@ bool transaction_refused(struct client *client, const struct command *command, c
         return true;
     }
     transaction_mark_dirty(client);
-    if (transaction_opened(client)) client->flags |= CLIENT_DIRTY_QUEUE;
+    struct transaction *t = transaction_opened(client);
+    if (t) t->dirty = true;
     return false;
 }
 
-static void init(void) {
+static void transactions_init(void) {
     client_listen(&client_listener);
 }
 
 static const char *const no_tips[] = {NULL};
-#define TRANSACTION .group = GROUP_TRANSACTIONS, .categories = CAT_TRANSACTION, .tips = no_tips
 static const struct command_spec transaction_commands[] = {
-    {.name = "multi",
-     .run = multi_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY |
-              CMD_NOT_QUEUED,
-     TRANSACTION,
-     .since = "1.2.0",
-     .complexity = "O(1)",
+    {COMMAND("multi", multi_run, 1,
+             CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY |
+                 CMD_NOT_QUEUED,
+             .group = GROUP_TRANSACTIONS, "1.2.0"),
+     .categories = CAT_TRANSACTION, .tips = no_tips, .complexity = "O(1)",
      .summary = "Begins a transaction: the commands that follow are queued until EXEC."},
-    {.name = "exec",
-     .run = exec_run,
-     .arity = 1,
-     .flags =
-         CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_SKIP_COMMANDLOG | CMD_RUNS_QUEUED | CMD_NOT_QUEUED,
-     TRANSACTION,
-     .since = "1.2.0",
-     .complexity = "That of the commands it runs",
+    {COMMAND("exec", exec_run, 1,
+             CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_SKIP_COMMANDLOG | CMD_RUNS_QUEUED |
+                 CMD_NOT_QUEUED,
+             .group = GROUP_TRANSACTIONS, "1.2.0"),
+     .categories = CAT_TRANSACTION, .tips = no_tips, .complexity = "That of the commands it runs",
      .summary = "Executes the queued commands of the transaction."},
-    {.name = "discard",
-     .run = discard_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
-     TRANSACTION,
-     .since = "2.0.0",
-     .complexity = "O(N), where N is the number of queued commands",
+    {COMMAND("discard", discard_run, 1,
+             CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+             .group = GROUP_TRANSACTIONS, "2.0.0"),
+     .categories = CAT_TRANSACTION, .tips = no_tips, .complexity = "O(N), where N is the number of queued commands",
      .summary = "Ends the transaction without executing its commands."},
-    {.name = "watch",
-     .run = watch_run,
-     .arity = -2,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY |
-              CMD_NOT_QUEUED,
-     TRANSACTION,
-     .since = "2.2.0",
-     .complexity = "O(1) for every key",
-     .summary = "Makes EXEC depend on the keys: it fails if one of them has changed.",
-     .syntax = "key:key...",
+    {COMMAND("watch", watch_run, -2,
+             CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY |
+                 CMD_NOT_QUEUED,
+             .group = GROUP_TRANSACTIONS, "2.2.0"),
+     .categories = CAT_TRANSACTION, .tips = no_tips, .complexity = "O(1) for every key",
+     .summary = "Makes EXEC depend on the keys: it fails if one of them has changed.", .syntax = "key:key...",
      .keys = {{.flags = KEY_RO, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = -1, .b = 1}}},
-    {.name = "unwatch",
-     .run = unwatch_run,
-     .arity = 1,
-     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY,
-     TRANSACTION,
-     .since = "2.2.0",
-     .complexity = "O(1)",
+    {COMMAND("unwatch", unwatch_run, 1,
+             CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY,
+             .group = GROUP_TRANSACTIONS, "2.2.0"),
+     .categories = CAT_TRANSACTION, .tips = no_tips, .complexity = "O(1)",
      .summary = "Ends WATCH for all keys of the connection."},
     {.name = NULL},
 };
 
 const struct feature transactions_feature = {
-    .name = "transactions", .commands = COMMANDS(transaction_commands), .init = init};
+    .name = "transactions", .commands = COMMANDS(transaction_commands), .init = transactions_init};

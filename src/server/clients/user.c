@@ -72,8 +72,7 @@ void user_close_caller(struct client *caller) {
 }
 
 void user_remove(struct user *user) {
-    list_each(clients_all(), link) {
-        struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), struct client, link, client) {
         if (client->user != user) continue;
         client->user = &user_removed;
         client->authenticated = false;
@@ -149,11 +148,16 @@ static bool is_exempt(const struct client *client) {
            (client_must_be_obeyed(client) && !(client->flags & CLIENT_MIGRATION));
 }
 
+static int denied_argument;
+int user_denied_argument(void) {
+    return denied_argument;
+}
 static enum user_denial denial_of(struct client *client, const struct command *command, int argc,
                                   const struct slice *argv) {
     if (__builtin_expect(is_exempt(client), 1)) return USER_ALLOWED;
     int at;
     enum user_denial denial = user_hooks->check(client, command, argc, argv, &at);
+    denied_argument = at;
     if (denial != USER_ALLOWED) user_hooks->denied(client, denial, command, argv, at);
     return denial;
 }

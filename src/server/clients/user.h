@@ -69,6 +69,8 @@ const char *user_refusal(struct client *client, const struct command *command, i
 /* The same for a command that was queued when it was allowed. */
 const char *user_refusal_at_exec(struct client *client, const struct command *command, int argc,
                                  const struct slice *argv);
+/* The argument for which a command was denied last; 0: the command itself. */
+int user_denied_argument(void);
 bool user_may(const struct client *client, const struct command *command, int argc, const struct slice *argv);
 bool user_reads_all_keys(const struct client *client, const struct command *command, int argc,
                          const struct slice *argv);

@@ -69,8 +69,7 @@ static void key_changed(struct db *db, struct slice name) {
     struct watched_key *key = hashtable_find(watched, db_key_make(&full, db, name));
     db_key_free(&full);
     if (!key) return;
-    list_each(&key->watches, link) {
-        struct watch *watch = container_of(link, struct watch, of_key);
+    list_each_entry(&key->watches, struct watch, of_key, watch) {
         if (!watch->expired || entry_at(db, name)) {
             struct watch_list *own = watches_of(watch->client);
             must(own && own->client == watch->client);
@@ -87,8 +86,7 @@ static void key_moves(struct watched_key *key, struct db *from, struct db *to) {
     struct slice name = db_key_name(watched_name(key));
     struct entry *before = entry_at(from, name), *after = to ? entry_at(to, name) : NULL;
     bool expired = after && entry_is_expired(after);
-    list_each(&key->watches, link) {
-        struct watch *watch = container_of(link, struct watch, of_key);
+    list_each_entry(&key->watches, struct watch, of_key, watch) {
         if ((before && !watch->expired) || (after && !expired)) mark_dirty(watch->client);
         watch->expired = expired;
     }
@@ -196,8 +194,7 @@ static void client_reported(const struct client *client, struct client_report *r
 
 static void watches_drop(struct watch_list *own) {
     bool any = own->watches.len;
-    list_each(&own->watches, link) {
-        struct watch *watch = container_of(link, struct watch, of_client);
+    list_each_entry(&own->watches, struct watch, of_client, watch) {
         struct watched_key *key = watch->key;
         list_remove(&own->watches, &watch->of_client);
         list_remove(&key->watches, &watch->of_key);
@@ -215,8 +212,7 @@ static void watches_drop(struct watch_list *own) {
 bool watch_expired(const struct client *client) {
     struct watch_list *own = watches_of(client);
     if (!own) return false;
-    list_each(&own->watches, link) {
-        struct watch *watch = container_of(link, struct watch, of_client);
+    list_each_entry(&own->watches, struct watch, of_client, watch) {
         if (watch->expired) continue;
         struct slice full = watched_name(watch->key);
         struct entry *entry = entry_at(db_key_db(full), db_key_name(full));

@@ -16,6 +16,7 @@
 #include "lib/system/ticks.h"
 #include "lib/text/number.h"
 #include "server/command/command_syntax.h"
+#include "server/script_hooks.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static struct {
 
 /* --- Names as words --- */
 
-static inline uint64_t load(const char *from, size_t len) {
+static inline uint64_t command_load(const char *from, size_t len) {
     uint64_t word = 0;
     memcpy(&word, from, len);
     return word;
@@ -42,11 +43,11 @@ static inline struct command_key key_of(struct slice name) {
     struct command_key key = {.len = (uint32_t)name.len};
     const char *p = name.data;
     if (name.len >= 8) {
-        key.first = load(p, 8) | lower;
-        key.last = load(p + name.len - 8, 8) | lower;
+        key.first = command_load(p, 8) | lower;
+        key.last = command_load(p + name.len - 8, 8) | lower;
     } else if (name.len >= 4) {
-        key.first = load(p, 4) | lower;
-        key.last = load(p + name.len - 4, 4) | lower;
+        key.first = command_load(p, 4) | lower;
+        key.last = command_load(p + name.len - 4, 4) | lower;
     } else if (name.len) {
         key.first = (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[name.len / 2] << 8 |
                     (unsigned char)p[name.len - 1] | lower;
@@ -145,6 +146,7 @@ static const struct hashtable_type subcommand_type = {.key = subcommand_key, .ig
 
 static uint32_t categories_of(const struct command_spec *spec) {
     uint32_t categories = spec->categories, flags = spec->flags;
+    if (spec->module) return categories; /* as in Valkey: what the module says */
     if (flags & CMD_WRITE) categories |= CAT_WRITE;
     if ((flags & CMD_READONLY) && !(spec->categories & CAT_SCRIPTING)) categories |= CAT_READ;
     if (flags & CMD_ADMIN) categories |= CAT_ADMIN | CAT_DANGEROUS;
@@ -172,7 +174,7 @@ static void spec_check(const struct command_spec *spec, const struct command *pa
     const char *name = spec->name;
     must_describe(name, name[0], "an empty name");
     for (const char *p = name; *p; p++)
-        must_describe(name, !isupper((unsigned char)*p) && !isspace((unsigned char)*p) && *p != '|',
+        must_describe(name, (!isupper((unsigned char)*p) || spec->module) && !isspace((unsigned char)*p) && *p != '|',
                       "a name that is not lower case");
     must_describe(name, spec->arity != 0, "no arity");
     must_describe(name, spec->run || spec->subcommands, "neither a handler nor subcommands");
@@ -181,7 +183,7 @@ static void spec_check(const struct command_spec *spec, const struct command *pa
     bool on_data = spec->flags & (CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT | CMD_SHOWS_DATA);
     must_describe(name, !spec->run || on_data != !!(spec->flags & CMD_NO_DATA),
                   "it does not declare what its reply says of data (command.h: CMD_SHOWS_DATA)");
-    must_describe(name, spec->since && spec->summary, "no version or no summary");
+    must_describe(name, spec->module || (spec->since && spec->summary), "no version or no summary");
     key_specs_check(spec, name);
     char why[128] = "";
     if (spec->syntax) syntax_free(syntax_parse(spec->syntax, why));
@@ -199,7 +201,8 @@ static void find_simple_keys(struct command *command) {
     const struct key_spec *keys = command->spec->keys;
     if (command->spec->subcommands) return;
     /* With variable flags the function finds the key of the spec, and its flags by the arguments (SET … GET). */
-    if (command->spec->find_keys && !(keys[0].flags & KEY_VARIABLE_FLAGS)) return;
+    bool finds_others = !(keys[0].flags & KEY_VARIABLE_FLAGS) || command->spec->module;
+    if (command->spec->find_keys && finds_others) return;
     command->keyless = keys[0].begin == BEGIN_NONE;
     bool simple = keys[0].begin == BEGIN_INDEX && keys[0].find == FIND_RANGE && keys[0].a == 0;
     if (simple && keys[1].begin == BEGIN_NONE && !(keys[0].flags & KEY_NOT_KEY) && keys[0].index < UINT8_MAX)
@@ -251,6 +254,8 @@ static void subcommands_add(struct command *command, const struct command_spec *
     }
 }
 
+void (*commands_changed)(void);
+
 void commands_register(const struct command_spec *specs) {
     for (const struct command_spec *spec = specs; spec->name; spec++) {
         if (!is_offered(NULL, spec->name)) continue;
@@ -266,7 +271,12 @@ void commands_register(const struct command_spec *specs) {
 void commands_register_subcommands(const char *container, const struct command_spec *specs) {
     struct command *command = table_find(slice_of(container));
     if (!command && !is_offered(NULL, container)) return;
-    must_describe(container, command && command->subcommands, "subcommands of something else than a container");
+    must_describe(container, command != NULL, "subcommands of something else than a container");
+    if (!command->subcommands) {
+        command->subcommands = hashtable_new(&subcommand_type);
+        command->only_key = 0; /* of its subcommands */
+        command->keyless = false;
+    }
     subcommands_add(command, specs);
 }
 
@@ -316,6 +326,15 @@ void commands_unregister(const struct command_spec *specs) {
         registry.top_level--;
     }
     table_rebuild();
+}
+
+void command_spec_changed(const struct command_spec *spec) {
+    struct command *command = command_of_spec(spec);
+    spec_check(spec, command->parent);
+    command->categories = categories_of(spec);
+    command->only_key = 0;
+    command->keyless = false;
+    if (!command->subcommands) find_simple_keys(command);
 }
 
 const char *command_rename(struct slice from, struct slice to) {
@@ -439,4 +458,31 @@ int command_find_keys(const struct command *command, int argc, const struct slic
         if (result == 0) return -1;
     }
     return list.count;
+}
+
+uint32_t command_call_flags(const struct command *command, const struct slice *argv) {
+    uint32_t flags = command->spec->flags;
+    if (command->spec->call_flags) flags |= command->spec->call_flags(argv[1]);
+    if (!(flags & CMD_RUNS_SCRIPT) || !script_hooks) return flags;
+    if (script_hooks->declared(command->spec->name, argv[1], &flags) || flags & CMD_READONLY) return flags;
+    return flags | CMD_MAY_REPLICATE;
+}
+
+static const char no_such_db[] = "ERR DB index is out of range";
+static const char no_memory[] = "ERR Insufficient memory for the string";
+
+bool reply_no_such_db(struct reply *reply) {
+    return reply_error(reply, no_such_db);
+}
+
+bool is_no_such_db(struct slice error) {
+    return slice_equal(error, slice_of(no_such_db));
+}
+
+bool reply_no_memory(struct reply *reply) {
+    return reply_error(reply, no_memory);
+}
+
+bool is_no_memory(struct slice error) {
+    return slice_equal(error, slice_of(no_memory));
 }

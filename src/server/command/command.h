@@ -12,6 +12,7 @@
  * (server/notify.h). It knows neither the listeners of propagation nor those of events. */
 #ifndef SERVER_COMMAND_COMMAND_H
 #define SERVER_COMMAND_COMMAND_H
+#include "lib/text/number.h"
 #include "lib/text/slice.h"
 #include "resp/reply.h"
 #include "store/keyspace.h"
@@ -19,6 +20,7 @@
 
 struct client;
 struct command;
+struct command_argument;
 
 struct call {
     const struct command *command;
@@ -27,10 +29,11 @@ struct call {
     struct reply *reply;
     struct client *client; /* the caller; without a connection for scripts, replica links, the server itself */
     struct db *db;
-    uint64_t dirty;  /* changes made by this call */
-    bool propagated; /* call_propagate or call_propagate_nothing was used */
-    bool blocked;    /* no reply was written, the client waits (blocking.h) */
-    int slot;        /* the hash slot of its keys, in cluster mode; -1: it has no keys, or the slot is not known */
+    uint64_t dirty;      /* changes made by this call */
+    bool propagated;     /* call_propagate or call_propagate_nothing was used */
+    bool blocked;        /* no reply was written, the client waits (blocking.h) */
+    uint64_t more_ticks; /* work done for it elsewhere, by a thread while the client waited; counted with the call */
+    int slot;            /* the hash slot of its keys, in cluster mode; -1: it has no keys, or the slot is not known */
 };
 /* The blob that argument `index` was received into, with its reference; NULL if the argument is a slice of the receive
  * buffer. */
@@ -39,16 +42,18 @@ struct blob *call_take_blob(struct call *call, int index);
  * arguments. */
 void call_propagate(struct call *call, int argc, const struct slice *argv);
 void call_propagate_in(struct call *call, struct db *db, int argc, const struct slice *argv);
+/* Propagates this command, whose argument `index` is the content of the blob: it is shared, not copied. */
+void call_propagate_blob(struct call *call, int argc, const struct slice *argv, int index, struct blob *blob);
 void call_propagate_nothing(struct call *call);
-/* Argument `index` is a secret: logs and monitors leave it out. */
-void call_redact(struct call *call, int index);
-/* Selects another database for the call and its client. */
-void call_select(struct call *call, struct db *db);
+/* Parses an argument, or replies that it is no integer and returns false. */
+static inline bool argument_integer(struct call *call, int index, int64_t *value) {
+    return parse_int64(call->argv[index], value) || reply_not_integer(call->reply);
+}
 /* The errors for what this server lacks and the one that has executed the command did not: the database of a number,
  * memory for a value. After such an error a stream or a file of commands must not continue: its next commands would
- * change other data. */
-void reply_no_such_db(struct reply *reply);
-void reply_no_memory(struct reply *reply);
+ * change other data. Both return false, as reply_error(). */
+bool reply_no_such_db(struct reply *reply);
+bool reply_no_memory(struct reply *reply);
 bool is_no_such_db(struct slice error);
 bool is_no_memory(struct slice error);
 
@@ -85,7 +90,8 @@ enum command_flag {
      * and these two, which are not shown. CMD_SHOWS_DATA: it is no command on data, but its reply depends on them, or
      * on what was executed. CMD_NO_DATA: its reply does not, or docs/durability.md says why it may. */
     CMD_SHOWS_DATA = 1 << 27,
-    CMD_NO_DATA = 1 << 28
+    CMD_NO_DATA = 1 << 28,
+    CMD_MODULE = 1 << 29 /* of a loaded module */
 };
 /* ACL categories. @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need
  * not be given. */
@@ -110,7 +116,8 @@ enum command_category {
     CAT_DANGEROUS = 1 << 17,
     CAT_CONNECTION = 1 << 18,
     CAT_TRANSACTION = 1 << 19,
-    CAT_SCRIPTING = 1 << 20
+    CAT_SCRIPTING = 1 << 20,
+    CAT_LARGEOBJ = 1 << 21
 };
 enum command_group {
     GROUP_GENERIC,
@@ -160,7 +167,9 @@ struct key_position {
     int index; /* in argv */
     uint32_t flags;
 };
-enum { COMMAND_KEY_SPECS_MAX = 4 };
+enum { COMMAND_KEY_SPECS_MAX = 6 };
+
+enum channel_flag { CHANNEL_PATTERN = 1, CHANNEL_PUBLISH = 2, CHANNEL_SUBSCRIBE = 4, CHANNEL_UNSUBSCRIBE = 8 };
 
 struct command_spec {
     const char *name;               /* lower case; of a subcommand: its own name, "kill" */
@@ -175,16 +184,29 @@ struct command_spec {
     const char *syntax;
     const char *const *history; /* "since", "what", …, NULL */
     const char *const *tips;    /* "nondeterministic_output", …, NULL */
+    const char *const *help;    /* the lines of a subcommand HELP: see help.h */
     const char *deprecated_since, *replaced_by;
     struct key_spec keys[COMMAND_KEY_SPECS_MAX];
     /* For keys that specs cannot describe, and for key flags that depend on arguments. Returns the count, -1 for
      * invalid arguments. */
     int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                      int max);
+    /* The channels among the arguments, with enum channel_flag, for the rules of users; NULL: it has none, or the
+     * server knows it. Returns the count. */
+    int (*find_channels)(const struct command *command, int argc, const struct slice *argv,
+                         struct key_position *positions, int max);
     /* More flags, which depend on argv[1]; NULL: none. */
     uint32_t (*call_flags)(struct slice argument);
     const struct command_spec *subcommands; /* ends with name NULL */
+    /* The loaded module that provides the command; NULL: the server. Such a spec need not have a version and a summary,
+     * and its arguments may be a tree in place of a syntax. */
+    const char *module;
+    const struct command_argument *arguments;
 };
+
+/* A module has registered commands, and said in which categories they are: who derives something from all commands does
+ * it again. NULL: nobody does. */
+extern void (*commands_changed)(void);
 
 /* A registered command: the spec and run-time state. */
 struct command {
@@ -216,13 +238,16 @@ uint64_t command_usec(const struct command *command);
 void commands_register(const struct command_spec *specs);
 /* Leaves out the commands for which this returns false, from now on. `container`: of a subcommand, or NULL. */
 void commands_offer(bool (*offers)(const char *container, const char *name));
-/* Adds subcommands to a registered container: those of a feature in a higher layer. */
+/* Adds subcommands to a registered container: those of a feature in a higher layer. A command with a handler becomes a
+ * container; its handler runs if no subcommand is given. */
 void commands_register_subcommands(const char *container, const struct command_spec *specs);
 /* Removes the commands of a registered table, under their current names; some may be missing. May be called at any
  * time, even while one of them runs. A client that waits with one of them, or has queued it, gets the error of an
  * unknown command. The specs are not used afterwards; each command leaves a few hundred bytes allocated, since clients
  * may refer to it. */
 void commands_unregister(const struct command_spec *specs);
+/* The members of a registered spec have changed, but for the name and the handlers. */
+void command_spec_changed(const struct command_spec *spec);
 /* Finds the command of a request, subcommand included. NULL: unknown. *known_parent: the container, if only the
  * subcommand is unknown. */
 struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent);
@@ -253,6 +278,4 @@ static inline bool command_arity_ok(const struct command *command, int argc) {
 }
 int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                       int max);
-/* The tables of server/ itself. */
-extern const struct command_spec server_commands[], connection_commands[], memory_commands[];
 #endif

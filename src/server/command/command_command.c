@@ -6,6 +6,8 @@
 #include "server/command/command_docs.h"
 #include "server/command/command_names.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
+#include "server/config/config.h"
 #include "server/feature.h"
 
 /* --- all, COUNT, INFO, DOCS --- */
@@ -70,11 +72,12 @@ struct listing {
     struct reply *reply;
     bool by_category, by_pattern, by_module;
     uint32_t category;
-    struct slice pattern;
+    struct slice pattern, module;
     size_t count;
 };
 static void list_one(struct listing *listing, const struct command *command) {
-    if (listing->by_module) return; /* no modules, so no command matches */
+    const char *module = command->spec->module;
+    if (listing->by_module && !(module && slice_equal(listing->module, slice_of(module)))) return;
     if (listing->by_category && !(command->categories & listing->category)) return;
     if (listing->by_pattern && !glob_match(listing->pattern, slice_of(command->full_name), true)) return;
     reply_bulk_text(listing->reply, command->full_name);
@@ -88,7 +91,7 @@ static void run_list(struct call *call) {
     struct listing listing = {.reply = call->reply};
     bool filtered = call->argc == 5 && slice_is(call->argv[2], "filterby");
     if (filtered && slice_is(call->argv[3], "module"))
-        listing.by_module = true;
+        listing.by_module = true, listing.module = call->argv[4];
     else if (filtered && slice_is(call->argv[3], "aclcat"))
         listing.by_category = true, listing.category = command_category_by_name(call->argv[4]);
     else if (filtered && slice_is(call->argv[3], "pattern"))
@@ -169,88 +172,45 @@ static void run_getkeysandflags(struct call *call) {
     }
     mem_free(positions);
 }
-static void run_help(struct call *call) {
-    static const char *const lines[] = {"(no subcommand)",
-                                        "    Describe all commands.",
-                                        "COUNT",
-                                        "    Show the number of commands.",
-                                        "LIST [FILTERBY <MODULE <module>|ACLCAT <category>|PATTERN <pattern>>]",
-                                        "    List the names of commands.",
-                                        "INFO [<command-name> ...]",
-                                        "    Describe some commands, or all: arity, flags, keys, categories.",
-                                        "DOCS [<command-name> ...]",
-                                        "    Document some commands, or all: arguments, history, complexity.",
-                                        "GETKEYS <full-command>",
-                                        "    Show the keys of a request.",
-                                        "GETKEYSANDFLAGS <full-command>",
-                                        "    Show the keys of a request and how it accesses them.",
-                                        NULL};
-    reply_help(call->reply, "COMMAND", lines);
-}
-
-#define UNORDERED                                                                                                      \
-    (const char *const[]) {                                                                                            \
-        "nondeterministic_output_order", NULL                                                                          \
-    }
-#define COMMON .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE, .categories = CAT_CONNECTION, .group = GROUP_SERVER
+#define UNORDERED    WORDS("nondeterministic_output_order")
+#define COMMON_FLAGS (CMD_NO_DATA | CMD_LOADING | CMD_STALE)
 static const struct command_spec subcommands[] = {
-    {.name = "count",
-     .run = run_count,
-     .arity = 2,
-     COMMON,
-     .since = "2.8.13",
-     .complexity = "O(1)",
-     .summary = "Returns the number of commands."},
-    {.name = "docs",
-     .run = run_docs,
-     .arity = -2,
-     COMMON,
-     .since = "7.0.0",
+    {COMMAND("count", run_count, 2, COMMON_FLAGS, .group = GROUP_SERVER, "2.8.13"), .categories = CAT_CONNECTION,
+     .complexity = "O(1)", .summary = "Returns the number of commands."},
+    {COMMAND("docs", run_docs, -2, COMMON_FLAGS, .group = GROUP_SERVER, "7.0.0"), .categories = CAT_CONNECTION,
      .complexity = "O(N) where N is how many commands are asked for",
-     .summary = "Returns the documentation of some commands, or of all.",
-     .syntax = "[command-name:string...]",
+     .summary = "Returns the documentation of some commands, or of all.", .syntax = "[command-name:string...]",
      .tips = UNORDERED},
-    {.name = "getkeys",
-     .run = run_getkeys,
-     .arity = -3,
-     COMMON,
-     .since = "2.8.13",
-     .complexity = "O(N) where N is how many arguments the request has",
-     .summary = "Returns the keys of a request.",
+    {COMMAND("getkeys", run_getkeys, -3, COMMON_FLAGS, .group = GROUP_SERVER, "2.8.13"), .categories = CAT_CONNECTION,
+     .complexity = "O(N) where N is how many arguments the request has", .summary = "Returns the keys of a request.",
      .syntax = "command:string [arg:string...]"},
-    {.name = "getkeysandflags",
-     .run = run_getkeysandflags,
-     .arity = -3,
-     COMMON,
-     .since = "7.0.0",
-     .complexity = "O(N) where N is how many arguments the request has",
-     .summary = "Returns the keys of a request, and how each is used.",
-     .syntax = "command:string [arg:string...]"},
-    {HELP_ROW(run_help), .categories = CAT_CONNECTION, .group = GROUP_SERVER, .since = "5.0.0"},
-    {.name = "info",
-     .run = run_info,
-     .arity = -2,
-     COMMON,
-     .since = "2.8.13",
+    {COMMAND("getkeysandflags", run_getkeysandflags, -3, COMMON_FLAGS, .group = GROUP_SERVER, "7.0.0"),
+     .categories = CAT_CONNECTION, .complexity = "O(N) where N is how many arguments the request has",
+     .summary = "Returns the keys of a request, and how each is used.", .syntax = "command:string [arg:string...]"},
+    {HELP_ROW(
+         help_handler, "(no subcommand)", "    Describe all commands.", "COUNT", "    Show the number of commands.",
+         "LIST [FILTERBY <MODULE <module>|ACLCAT <category>|PATTERN <pattern>>]", "    List the names of commands.",
+         "INFO [<command-name> ...]", "    Describe some commands, or all: arity, flags, keys, categories.",
+         "DOCS [<command-name> ...]", "    Document some commands, or all: arguments, history, complexity.",
+         "GETKEYS <full-command>", "    Show the keys of a request.", "GETKEYSANDFLAGS <full-command>",
+         "    Show the keys of a request and how it accesses them."),
+     .categories = CAT_CONNECTION, .group = GROUP_SERVER, .since = "5.0.0"},
+    {COMMAND("info", run_info, -2, COMMON_FLAGS, .group = GROUP_SERVER, "2.8.13"), .categories = CAT_CONNECTION,
      .complexity = "O(N) where N is how many commands are asked for",
      .summary = "Describes some commands, or all: arity, flags, keys, categories.",
-     .syntax = "[command-name:string...]",
-     .tips = UNORDERED,
-     .history = (const char *const[]){"7.0.0", "Without a name it describes all commands.", NULL}},
-    {.name = "list",
-     .run = run_list,
-     .arity = -2,
-     COMMON,
-     .since = "7.0.0",
-     .complexity = "O(N) where N is how many commands there are",
-     .summary = "Lists the names of commands.",
+     .syntax = "[command-name:string...]", .tips = UNORDERED,
+     .history = WORDS("7.0.0", "Without a name it describes all commands.")},
+    {COMMAND("list", run_list, -2, COMMON_FLAGS, .group = GROUP_SERVER, "7.0.0"), .categories = CAT_CONNECTION,
+     .complexity = "O(N) where N is how many commands there are", .summary = "Lists the names of commands.",
      .syntax = "[FILTERBY filterby(MODULE module-name:string|ACLCAT category:string|PATTERN pattern:pattern)]",
      .tips = UNORDERED},
     {.name = NULL}};
 static const struct command_spec command_commands[] = {{.name = "command",
                                                         .run = run_all,
                                                         .arity = -1,
-                                                        COMMON,
+                                                        .flags = COMMON_FLAGS,
+                                                        .categories = CAT_CONNECTION,
+                                                        .group = GROUP_SERVER,
                                                         .since = "2.8.13",
                                                         .complexity = "O(N) where N is how many commands there are",
                                                         .summary = "Describes all commands.",
@@ -258,4 +218,12 @@ static const struct command_spec command_commands[] = {{.name = "command",
                                                         .subcommands = subcommands},
                                                        {.name = NULL}};
 
-const struct feature command_feature = {.name = "command", .commands = COMMANDS(command_commands)};
+static const char *rename_command(int count, const struct slice *words) {
+    return command_rename(words[0], words[1]);
+}
+
+static const struct config_directive command_directives[] = {
+    {.name = "rename-command", .min_words = 2, .max_words = 2, .handle = rename_command}, {.name = NULL}};
+
+const struct feature command_feature = {
+    .name = "command", .directives = DIRECTIVES(command_directives), .commands = COMMANDS(command_commands)};

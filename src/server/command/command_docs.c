@@ -170,13 +170,15 @@ void command_reply_docs(struct reply *reply, const struct command *command) {
     char error[128] = "";
     struct command_argument *arguments =
         spec->syntax ? syntax_parse(spec->syntax, error) : NULL; /* valid: it was parsed at registration */
-    reply_map(reply, 2 + (spec->summary != NULL) + (spec->complexity != NULL) + (flags != 0) +
-                         (spec->deprecated_since != NULL) + (spec->replaced_by != NULL) + (spec->history != NULL) +
-                         (arguments != NULL) + (subcommands != 0));
+    const struct command_argument *shown = arguments ? arguments : spec->arguments;
+    reply_map(reply, 1 + (spec->since != NULL) + (spec->module != NULL) + (spec->summary != NULL) +
+                         (spec->complexity != NULL) + (flags != 0) + (spec->deprecated_since != NULL) +
+                         (spec->replaced_by != NULL) + (spec->history != NULL) + (shown != NULL) + (subcommands != 0));
     reply_text_field(reply, "summary", spec->summary);
     reply_text_field(reply, "since", spec->since);
     reply_text_field(reply, "group", command_group_name(spec->group));
     reply_text_field(reply, "complexity", spec->complexity);
+    reply_text_field(reply, "module", spec->module);
     if (flags) {
         reply_bulk_text(reply, "doc_flags");
         reply_flags(reply, flags, names, "");
@@ -184,11 +186,11 @@ void command_reply_docs(struct reply *reply, const struct command *command) {
     reply_text_field(reply, "deprecated_since", spec->deprecated_since);
     reply_text_field(reply, "replaced_by", spec->replaced_by);
     if (spec->history) reply_history(reply, spec->history);
-    if (arguments) {
+    if (shown) {
         reply_bulk_text(reply, "arguments");
-        reply_arguments(reply, arguments);
-        syntax_free(arguments);
+        reply_arguments(reply, shown);
     }
+    if (arguments) syntax_free(arguments);
     if (!subcommands) return;
     reply_bulk_text(reply, "subcommands");
     reply_map(reply, subcommands);

@@ -21,16 +21,16 @@ const char *argument_type_name(enum argument_type type) {
     return type_names[type];
 }
 
-static void fail(struct reader *r, const char *what) {
+static void syntax_fail(struct reader *r, const char *what) {
     if (!*r->error) snprintf(r->error, 128, "%s at \"%.40s\"", what, r->at);
 }
-static bool failed(const struct reader *r) {
+static bool syntax_failed(const struct reader *r) {
     return *r->error;
 }
 static void skip_spaces(struct reader *r) {
     while (*r->at == ' ') r->at++;
 }
-static bool take(struct reader *r, char c) {
+static bool syntax_take(struct reader *r, char c) {
     if (*r->at != c) return false;
     r->at++;
     return true;
@@ -50,7 +50,7 @@ static char *take_quoted(struct reader *r) {
     const char *start = ++r->at;
     while (*r->at && *r->at != '"') r->at++;
     char *text = mem_strndup(start, (size_t)(r->at - start));
-    if (!take(r, '"')) fail(r, "a quote is not closed");
+    if (!syntax_take(r, '"')) syntax_fail(r, "a quote is not closed");
     return text;
 }
 static bool at_token(const struct reader *r) {
@@ -98,44 +98,44 @@ static void read_type(struct reader *r, struct command_argument *argument) {
             if (strncmp(r->at, "(#", 2) == 0) {
                 r->at += 2;
                 if (!isdigit((unsigned char)*r->at))
-                    fail(r, "a key spec's number is missing");
+                    syntax_fail(r, "a key spec's number is missing");
                 else
                     argument->key_spec = *r->at++ - '0';
-                if (!take(r, ')')) fail(r, "a ) is missing");
+                if (!syntax_take(r, ')')) syntax_fail(r, "a ) is missing");
             }
             if (*r->at == '"') argument->display = take_quoted(r);
             return;
         }
-    fail(r, "not a type");
+    syntax_fail(r, "not a type");
 }
 /* A list with elements separated by | (`separated`) or by spaces, up to `close` (0: the end of the text). */
 static struct command_argument *read_list(struct reader *r, char close, bool separated, int depth) {
     struct command_argument *first = NULL, **last = &first;
-    if (depth > NESTING_MAX) fail(r, "nested too deeply");
-    for (skip_spaces(r); *r->at && *r->at != close && !failed(r); skip_spaces(r)) {
+    if (depth > NESTING_MAX) syntax_fail(r, "nested too deeply");
+    for (skip_spaces(r); *r->at && *r->at != close && !syntax_failed(r); skip_spaces(r)) {
         *last = read_item(r, depth + 1);
         if (*last) last = &(*last)->next;
         skip_spaces(r);
-        if (separated && *r->at != close && !take(r, '|')) fail(r, "a | is missing");
+        if (separated && *r->at != close && !syntax_take(r, '|')) syntax_fail(r, "a | is missing");
     }
-    if (close && !take(r, close)) fail(r, "not closed");
-    if (close && !first) fail(r, "nothing between brackets");
+    if (close && !syntax_take(r, close)) syntax_fail(r, "not closed");
+    if (close && !first) syntax_fail(r, "nothing between brackets");
     return first;
 }
 static void read_value(struct reader *r, struct command_argument *argument, int depth) {
     argument->name = take_while(r, is_name_char);
     if (!*argument->name)
-        fail(r, "not a name");
-    else if (take(r, ':'))
+        syntax_fail(r, "not a name");
+    else if (syntax_take(r, ':'))
         read_type(r, argument);
-    else if (take(r, '('))
+    else if (syntax_take(r, '('))
         argument->type = ARGUMENT_ONE_OF, argument->children = read_list(r, ')', true, depth);
-    else if (take(r, '{'))
+    else if (syntax_take(r, '{'))
         argument->type = ARGUMENT_BLOCK, argument->children = read_list(r, '}', false, depth);
-    else if (take(r, '=') && !argument->token && at_token(r))
+    else if (syntax_take(r, '=') && !argument->token && at_token(r))
         argument->type = ARGUMENT_PURE_TOKEN, argument->token = take_token(r);
     else
-        fail(r, "not an argument");
+        syntax_fail(r, "not an argument");
 }
 static void read_token(struct reader *r, struct command_argument *argument, int depth) {
     argument->token = take_token(r);
@@ -154,10 +154,10 @@ static void read_token(struct reader *r, struct command_argument *argument, int 
     for (char *c = argument->name; *c; c++) *c = (char)tolower((unsigned char)*c);
 }
 static void read_versions(struct reader *r, struct command_argument *argument) {
-    if (take(r, '@')) argument->since = take_version(r);
-    if (take(r, '!')) argument->deprecated_since = take_version(r);
+    if (syntax_take(r, '@')) argument->since = take_version(r);
+    if (syntax_take(r, '!')) argument->deprecated_since = take_version(r);
     if ((argument->since && !*argument->since) || (argument->deprecated_since && !*argument->deprecated_since))
-        fail(r, "a version is missing");
+        syntax_fail(r, "a version is missing");
 }
 static bool take_dots(struct reader *r) {
     if (strncmp(r->at, "...", 3) != 0) return false;
@@ -166,15 +166,15 @@ static bool take_dots(struct reader *r) {
 }
 static struct command_argument *read_item(struct reader *r, int depth) {
     if (depth > NESTING_MAX) {
-        fail(r, "nested too deeply");
+        syntax_fail(r, "nested too deeply");
         return NULL;
     }
     struct command_argument *argument;
-    if (take(r, '[')) {
+    if (syntax_take(r, '[')) {
         skip_spaces(r);
         argument = read_item(r, depth + 1);
         skip_spaces(r);
-        if (!take(r, ']')) fail(r, "a ] is missing");
+        if (!syntax_take(r, ']')) syntax_fail(r, "a ] is missing");
         if (!argument) return NULL;
         argument->optional = true;
         if (!argument->since && !argument->deprecated_since) read_versions(r, argument);
@@ -192,7 +192,7 @@ static struct command_argument *read_item(struct reader *r, int depth) {
     read_versions(r, argument);
     argument->multiple = take_dots(r);
     if (!argument->since && !argument->deprecated_since) read_versions(r, argument);
-    if (!failed(r) && *r->at && !strchr(" |)]}", *r->at)) fail(r, "not understood");
+    if (!syntax_failed(r) && *r->at && !strchr(" |)]}", *r->at)) syntax_fail(r, "not understood");
     return argument;
 }
 struct command_argument *syntax_parse(const char *text, char error[static 128]) {

@@ -18,8 +18,8 @@
 #include "server/clients/reply_barrier.h"
 #include "server/clients/transactions.h"
 #include "server/command/propagate.h"
-#include "server/script_hooks.h"
 #include "server/server.h"
+#include "server/server_events.h"
 #include "server/stats/commandlog.h"
 #include "server/stats/errorstats.h"
 #include "server/stats/latency_monitor.h"
@@ -42,7 +42,7 @@ static size_t listeners_of_all; /* without state_only */
 /* Calls nest: a script's calls, a module's. */
 struct running {
     struct call call;
-    struct pending *pending, *pending_last;
+    struct pending_effect *pending, *pending_last;
     struct running *outer;
 };
 static struct running *running;
@@ -98,8 +98,8 @@ void call_unlisten(struct call_listener *listener) {
 /* Propagation of a call. An argument in a blob is passed with that blob. All other arguments of call_propagate() are
  * copied, since the handler may change their memory. */
 
-struct pending {
-    struct pending *next;
+struct pending_effect {
+    struct pending_effect *next;
     struct db *db; /* NULL: that of the call */
     int argc;
     struct blob **blobs; /* with a reference each; behind argv. NULL: none */
@@ -113,30 +113,42 @@ static struct blob *argument_blob(const struct client *client, struct slice argu
     return request_find_blob(&client->reader, argument);
 }
 
-void call_propagate(struct call *call, int argc, const struct slice *argv) {
-    call_propagate_in(call, NULL, argc, argv);
+/* What is propagated: the arguments, and of one of them the blob, if the caller knows it. */
+struct effect {
+    struct db *db;
+    int argc;
+    const struct slice *argv;
+    int blob_index;
+    struct blob *blob;
+};
+
+static struct blob *effect_blob(const struct call *call, const struct effect *effect, int index) {
+    return effect->blob && index == effect->blob_index ? effect->blob
+                                                       : argument_blob(call->client, effect->argv[index]);
 }
 
-void call_propagate_in(struct call *call, struct db *db, int argc, const struct slice *argv) {
+static void pending_add(struct call *call, const struct effect *effect) {
+    int argc = effect->argc;
+    const struct slice *argv = effect->argv;
     call->propagated = true;
     if (!propagate_wanted()) return;
     size_t bytes = 0, count = (size_t)argc;
     bool in_blobs = false;
     for (int i = 0; i < argc; i++) {
-        if (argument_blob(call->client, argv[i]))
+        if (effect_blob(call, effect, i))
             in_blobs = true;
         else
             bytes += argv[i].len;
     }
     size_t blobs_size = in_blobs ? count * sizeof(struct blob *) : 0;
-    struct pending *pending = mem_alloc(sizeof *pending + count * sizeof *argv + blobs_size + bytes);
+    struct pending_effect *pending = mem_alloc(sizeof *pending + count * sizeof *argv + blobs_size + bytes);
     char *at = (char *)&pending->argv[argc] + blobs_size;
     pending->next = NULL;
-    pending->db = db;
+    pending->db = effect->db;
     pending->argc = argc;
     pending->blobs = in_blobs ? (struct blob **)&pending->argv[argc] : NULL;
     for (int i = 0; i < argc; i++) {
-        struct blob *blob = in_blobs ? argument_blob(call->client, argv[i]) : NULL;
+        struct blob *blob = in_blobs ? effect_blob(call, effect, i) : NULL;
         if (in_blobs) pending->blobs[i] = blob ? blob_hold(blob) : NULL;
         pending->argv[i] = argv[i];
         if (blob) continue;
@@ -147,6 +159,18 @@ void call_propagate_in(struct call *call, struct db *db, int argc, const struct 
     struct running *self = container_of(call, struct running, call);
     *(self->pending ? &self->pending_last->next : &self->pending) = pending;
     self->pending_last = pending;
+}
+
+void call_propagate(struct call *call, int argc, const struct slice *argv) {
+    pending_add(call, &(struct effect){.argc = argc, .argv = argv});
+}
+
+void call_propagate_in(struct call *call, struct db *db, int argc, const struct slice *argv) {
+    pending_add(call, &(struct effect){.db = db, .argc = argc, .argv = argv});
+}
+
+void call_propagate_blob(struct call *call, int argc, const struct slice *argv, int index, struct blob *blob) {
+    pending_add(call, &(struct effect){.argc = argc, .argv = argv, .blob_index = index, .blob = blob});
 }
 
 void call_redact(struct call *call, int index) {
@@ -168,27 +192,8 @@ void call_select(struct call *call, struct db *db) {
     call->client->db = call->db = db;
 }
 
-static const char no_such_db[] = "ERR DB index is out of range";
-static const char no_memory[] = "ERR Insufficient memory for the string";
-
-void reply_no_such_db(struct reply *reply) {
-    reply_error(reply, no_such_db);
-}
-
-bool is_no_such_db(struct slice error) {
-    return slice_equal(error, slice_of(no_such_db));
-}
-
-void reply_no_memory(struct reply *reply) {
-    reply_error(reply, no_memory);
-}
-
-bool is_no_memory(struct slice error) {
-    return slice_equal(error, slice_of(no_memory));
-}
-
 static void pending_send(struct running *self, int db) {
-    for (struct pending *pending = self->pending, *next; pending; pending = next) {
+    for (struct pending_effect *pending = self->pending, *next; pending; pending = next) {
         next = pending->next;
         propagate(pending->db ? db_id(pending->db) : db, pending->argc, pending->argv, pending->blobs);
         for (int i = 0; pending->blobs && i < pending->argc; i++)
@@ -223,8 +228,7 @@ static __attribute__((noinline)) void listeners_before(struct call *call) {
 }
 
 static __attribute__((noinline)) void listeners_after(struct call *call, uint64_t ticks) {
-    list_each(&listeners, link) {
-        struct call_listener *listener = container_of(link, struct call_listener, link);
+    list_each_entry(&listeners, struct call_listener, link, listener) {
         if (listener->after && (listener->again || !(call->client->flags & CLIENT_CALLED_AGAIN)))
             listener->after(call, ticks);
     }
@@ -280,6 +284,7 @@ static inline void slot_end(const struct running *self) {
     propagation_slot = self->outer ? self->outer->call.slot : -1;
 }
 
+void (*dispatch_unit_ended)(void);
 static void call_run(struct client *client, struct command *command, int argc, const struct slice *argv, int slot) {
     struct running self = {.call = {.command = command,
                                     .argc = argc,
@@ -311,7 +316,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
 
     must(running == &self); /* the calls that it made have ended */
     clock_thaw();
-    uint64_t now = ticks_now(), ticks = now - start;
+    uint64_t now = ticks_now(), ticks = now - start + self.call.more_ticks;
     dispatch_ticks = now;
     if (unlikely(self.call.blocked)) { /* counted when the command finishes */
         call_changes(&self, db_id(db), repeated, together);
@@ -337,6 +342,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
         listeners_after(&self.call, ticks);
     running = self.outer;
     if (unlikely(client->states != NULL) && !running) client_pushes_write(client);
+    if (unlikely(dispatch_unit_ended != NULL) && !running) dispatch_unit_ended();
     if (unlikely(blocking_ready) && !running) blocking_serve();
     /* The clock is read once a turn of the loop. After a slow command the next commands of the turn get a fresh one.
      */
@@ -425,6 +431,27 @@ void dispatch_unknown_text(char text[static DISPATCH_UNKNOWN_TEXT], int argc, co
     }
 }
 
+/* Refuses a request whose arguments are known. */
+static void refuse_request(struct client *client, struct command *command, int argc, const struct slice *argv,
+                           const char *error, bool elsewhere) {
+    refuse_as(client, command, error, elsewhere);
+    static const struct {
+        const char *begins;
+        enum user_denial denial;
+    } denials[] = {{"NOAUTH", USER_ALLOWED},
+                   {"NOPERM No permissions to access a key", USER_DENIED_KEY},
+                   {"NOPERM No permissions to access a channel", USER_DENIED_CHANNEL},
+                   {"NOPERM No permissions to access database", USER_DENIED_DATABASE},
+                   {"NOPERM", USER_DENIED_COMMAND}};
+    struct rejection_event event = {client, command, argc, argv, error};
+    for (size_t i = 0; i < sizeof denials / sizeof *denials; i++) {
+        if (strncmp(error, denials[i].begins, strlen(denials[i].begins)) != 0) continue;
+        server_event(EVENT_COMMAND_ACL_REJECTED, denials[i].denial, &event);
+        return;
+    }
+    server_event(EVENT_COMMAND_REJECTED, 0, &event);
+}
+
 static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv,
                                                      struct command *parent) {
     client->current = NULL;
@@ -434,21 +461,14 @@ static __attribute__((noinline)) void refuse_unknown(struct client *client, int 
     }
     char text[DISPATCH_UNKNOWN_TEXT + 4] = "ERR ";
     dispatch_unknown_text(text + 4, argc, argv, parent);
-    refuse(client, NULL, text);
+    refuse_request(client, NULL, argc, argv, text, false);
 }
 
-static __attribute__((noinline)) void refuse_arity(struct client *client, struct command *command) {
+static __attribute__((noinline)) void refuse_arity(struct client *client, struct command *command, int argc,
+                                                   const struct slice *argv) {
     char text[256];
     snprintf(text, sizeof text, "ERR wrong number of arguments for '%s' command", command->full_name);
-    refuse(client, command, text);
-}
-
-uint32_t command_call_flags(const struct command *command, const struct slice *argv) {
-    uint32_t flags = command->spec->flags;
-    if (command->spec->call_flags) flags |= command->spec->call_flags(argv[1]);
-    if (!(flags & CMD_RUNS_SCRIPT) || !script_hooks) return flags;
-    if (script_hooks->declared(command->spec->name, argv[1], &flags) || flags & CMD_READONLY) return flags;
-    return flags | CMD_MAY_REPLICATE;
+    refuse_request(client, command, argc, argv, text, false);
 }
 
 uint32_t dispatch_flags(const struct client *client, const struct command *command, const struct slice *argv) {
@@ -463,8 +483,7 @@ static inline bool filter_concerns(const struct command_filter *filter, const st
 
 const char *dispatch_ask(struct client *client, const struct command *command, uint32_t flags, int argc,
                          const struct slice *argv, uint32_t orders) {
-    list_each(&filters, link) {
-        struct command_filter *filter = container_of(link, struct command_filter, link);
+    list_each_entry(&filters, struct command_filter, link, filter) {
         if (!(FILTER_BIT(filter->order) & orders) || !filter_concerns(filter, client, flags)) continue;
         const char *error = NULL;
         enum filter_answer answer = filter->ask(client, command, argc, argv, &error);
@@ -493,8 +512,7 @@ void (*dispatch_stopped)(struct client *client, const struct command *command, s
 static __attribute__((noinline)) bool filters_ask(struct client *client, struct command *command, int argc,
                                                   const struct slice *argv, bool *held) {
     uint32_t flags = dispatch_flags(client, command, argv);
-    list_each(&filters, link) {
-        struct command_filter *filter = container_of(link, struct command_filter, link);
+    list_each_entry(&filters, struct command_filter, link, filter) {
         if (filter->order > FILTER_FIRST) client->current = command;
         if (!filter_concerns(filter, client, flags)) continue;
         const char *error = NULL;
@@ -503,8 +521,8 @@ static __attribute__((noinline)) bool filters_ask(struct client *client, struct 
         case FILTER_PASS:
             if (client->flags & CLIENT_CLOSING) return true; /* an eviction event exceeded its output limit */
             continue;
-        case FILTER_REFUSE: refuse(client, command, error); return true;
-        case FILTER_ELSEWHERE: refuse_as(client, command, error, true); return true;
+        case FILTER_REFUSE: refuse_request(client, command, argc, argv, error, false); return true;
+        case FILTER_ELSEWHERE: refuse_request(client, command, argc, argv, error, true); return true;
         case FILTER_TAKEN: return true;
         case FILTER_HOLD:
             client->flags &= ~(uint32_t)CLIENT_ASKING_USED; /* the request will come again */
@@ -532,7 +550,7 @@ static inline bool needs_login(const struct client *client) {
     return unlikely(!client->authenticated) && auth_required();
 }
 
-bool dispatch_request(struct client *client, int argc, const struct slice *argv) {
+static bool request_checked(struct client *client, int argc, const struct slice *argv) {
     struct command *command = client->last;
     if (!command || !command_is_named(command, argv[0])) {
         struct command *parent;
@@ -540,7 +558,7 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
         if (unlikely(!command) && client_must_be_obeyed(client)) command = command_lookup_original(argc, argv, &parent);
         if (unlikely(!command)) {
             if (needs_login(client))
-                refuse(client, NULL, no_login);
+                refuse_request(client, NULL, argc, argv, no_login, false);
             else
                 refuse_unknown(client, argc, argv, parent);
             return true;
@@ -548,11 +566,11 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
         client->last = command->parent || command->subcommands ? NULL : command;
     }
     if (needs_login(client) && !(command->spec->flags & CMD_NO_AUTH)) {
-        refuse(client, command, no_login);
+        refuse_request(client, command, argc, argv, no_login, false);
         return true;
     }
     if (unlikely(!command_arity_ok(command, argc))) {
-        refuse_arity(client, command);
+        refuse_arity(client, command, argc, argv);
         return true;
     }
     int slot = -1;
@@ -567,4 +585,15 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
     }
     dispatch_call(client, command, argc, argv, slot);
     return true;
+}
+
+void (*dispatch_rewrite)(struct request_rewrite *rewrite);
+
+bool dispatch_request(struct client *client, int argc, const struct slice *argv) {
+    if (likely(!dispatch_rewrite)) return request_checked(client, argc, argv);
+    struct request_rewrite rewrite = {.client = client, .argc = argc, .argv = argv};
+    dispatch_rewrite(&rewrite);
+    bool done = request_checked(client, rewrite.argc, rewrite.argv);
+    if (rewrite.free) rewrite.free(&rewrite);
+    return done;
 }

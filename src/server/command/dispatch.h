@@ -11,7 +11,7 @@
 
 struct client;
 
-/* Smaller ones are called first. */
+/* The order in which filters are called. */
 enum filter_order {
     FILTER_FIRST = 0, /* for these, client->current is still the command before */
     FILTER_NO_MULTI = 10,
@@ -32,7 +32,7 @@ enum filter_order {
 enum filter_answer {
     FILTER_PASS,
     FILTER_REFUSE,    /* with the error in *error, a complete error text */
-    FILTER_ELSEWHERE, /* the same; the error names another server, and is the answer to EXEC, too, as it is */
+    FILTER_ELSEWHERE, /* the same, but the error names another server: within EXEC it is the reply to EXEC itself */
     FILTER_TAKEN,     /* handled otherwise (queued) and answered */
     FILTER_ASK,       /* of look(): ask() must decide */
     FILTER_HOLD       /* not now: the request stays in its client, and is dispatched again after client_release() */
@@ -41,7 +41,7 @@ struct command_filter {
     struct list_link link;
     int order;
     uint32_t flags;   /* called for commands that have one of these; 0: for all */
-    bool asks_obeyed; /* called for clients that must be obeyed (client.h), too: it limits nobody, but keeps order */
+    bool asks_obeyed; /* also called for clients that must be obeyed (client.h): it does more than limit clients */
     /* Comes before ask(), and must be cheap. FILTER_PASS: ask() would pass the request and do nothing else.
      * FILTER_TAKEN: see dispatch_refuse_moved(). FILTER_ASK: ask() must decide. May be NULL. */
     enum filter_answer (*look)(struct client *client, const struct command *command, int argc,
@@ -58,7 +58,18 @@ uint32_t dispatch_flags(const struct client *client, const struct command *comma
 /* Looks a request up, checks it and runs it. Returns false if it is held back (FILTER_HOLD): dispatch it again later.
  */
 bool dispatch_request(struct client *client, int argc, const struct slice *argv);
-/* What is said of a request that no command is found for: without the code of an error, and without a line end.
+/* A function that changes the arguments of a request of a client, a script or a module before its command is looked up.
+ * NULL: there is none. It replaces argc (at least 1) and argv. If it sets `free`, that is called after the execution.
+ */
+struct request_rewrite {
+    struct client *client;
+    int argc;
+    const struct slice *argv;
+    void (*free)(struct request_rewrite *rewrite);
+    void *state;
+};
+extern void (*dispatch_rewrite)(struct request_rewrite *rewrite);
+/* The text of the error for a request without a command of that name, without the error's code and a line end.
  * `parent`: the container whose subcommand is unknown, or NULL. */
 enum { DISPATCH_UNKNOWN_TEXT = 512 };
 void dispatch_unknown_text(char text[static DISPATCH_UNKNOWN_TEXT], int argc, const struct slice *argv,
@@ -79,6 +90,14 @@ extern void (*dispatch_stopped)(struct client *client, const struct command *com
 #define FILTER_BIT(order) (1u << (order) / 10)
 const char *dispatch_ask(struct client *client, const struct command *command, uint32_t flags, int argc,
                          const struct slice *argv, uint32_t orders);
+
+/* Argument `index` is a secret: logs and monitors leave it out. */
+void call_redact(struct call *call, int index);
+/* Selects another database for the call and its client. */
+void call_select(struct call *call, struct db *db);
+
+/* Called after a call that no other one has made, when it is accounted for and propagated. NULL: not wanted. */
+extern void (*dispatch_unit_ended)(void);
 
 /* Called for each call (`before` for MONITOR). The struct belongs to its owner. */
 struct call_listener {

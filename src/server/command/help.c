@@ -1,5 +1,6 @@
 /* help.c: the reply of a container command's HELP: a title, the lines of the command, and HELP itself. */
 #include "server/command/help.h"
+#include <ctype.h>
 #include <stdio.h>
 
 void reply_help(struct reply *reply, const char *command, const char *const *lines) {
@@ -12,4 +13,14 @@ void reply_help(struct reply *reply, const char *command, const char *const *lin
     for (size_t i = 0; i < count; i++) reply_status(reply, lines[i]);
     reply_status(reply, "HELP");
     reply_status(reply, "    Print this help.");
+}
+
+void help_handler(struct call *call) {
+    const struct command *command = call->command;
+    char container[64];
+    size_t len = 0;
+    for (const char *name = command->parent->spec->name; *name && len < sizeof container - 1; name++)
+        container[len++] = (char)toupper((unsigned char)*name);
+    container[len] = '\0';
+    reply_help(call->reply, container, command->spec->help);
 }

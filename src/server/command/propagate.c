@@ -43,8 +43,7 @@ static void hand_out(struct propagation *propagation) {
     propagation->origin = origin;
     propagation->offset = ++offset;
     propagation->slot = propagation_slot;
-    list_each(&listeners, link) {
-        struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
+    list_each_entry(&listeners, struct propagation_listener, link, listener) {
         if (propagation->is_message && listener->changes_only) continue;
         if (listener->target && !(listener->target & targets)) continue;
         if (depth && !listener->begun) {
@@ -67,11 +66,16 @@ void propagate_begin(void) {
     depth++;
 }
 
+bool propagate_is_grouped(void) {
+    return depth > 0;
+}
+
+void (*propagate_before_end)(void);
 void propagate_end(void) {
     must(depth > 0);
+    if (__builtin_expect(propagate_before_end != NULL, 0) && depth == 1) propagate_before_end();
     if (--depth) return;
-    list_each(&listeners, link) {
-        struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
+    list_each_entry(&listeners, struct propagation_listener, link, listener) {
         if (!listener->begun) continue;
         listener->begun = false;
         if (listener->end) listener->end(listener);

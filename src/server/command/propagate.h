@@ -63,6 +63,9 @@ void propagate(int db, int argc, const struct slice *argv, struct blob *const *b
 void propagate_message(int db, int argc, const struct slice *argv);
 void propagate_begin(void);
 void propagate_end(void);
+bool propagate_is_grouped(void);
+/* Called before the outermost group ends: what it propagates belongs to the group. NULL: nobody adds anything. */
+extern void (*propagate_before_end)(void);
 /* The slot of the call that runs; -1: not known. Dispatch sets it. */
 extern int propagation_slot;
 /* The number of commands propagated since the start of the server. A caller that saves it after a write can check later

@@ -132,6 +132,9 @@ static const char *out_of_limits(const struct config_option *option) {
     type_limits(option, &min, &max);
     if (option->type == CONFIG_OCTAL)
         return config_reason("argument must be between %o and %o inclusive", (unsigned)min, (unsigned)max);
+    if (option->flags & CONFIG_UNSIGNED_LIMITS)
+        return config_reason("argument must be between %llu and %llu inclusive", (unsigned long long)min,
+                             (unsigned long long)max);
     return config_reason("argument must be between %lld and %lld inclusive", (long long)min, (long long)max);
 }
 static const char *check_limits(const struct config_option *option, int64_t number) {
@@ -139,6 +142,8 @@ static const char *check_limits(const struct config_option *option, int64_t numb
     type_limits(option, &min, &max);
     bool percent = option->flags & CONFIG_PERCENT_OK && number < 0;
     if (percent || option->flags & CONFIG_UNSIGNED) return NULL;
+    if (option->flags & CONFIG_UNSIGNED_LIMITS)
+        return (uint64_t)number >= (uint64_t)min && (uint64_t)number <= (uint64_t)max ? NULL : out_of_limits(option);
     return number >= min && number <= max ? NULL : out_of_limits(option);
 }
 static const char *parse_number(const struct config_option *option, int count, const struct slice *words,
@@ -154,7 +159,8 @@ static const char *parse_number(const struct config_option *option, int count, c
     }
     return reason ? reason : check_limits(option, *number);
 }
-static int64_t number_of(const struct config_state *state) {
+static int64_t config_number_of(const struct config_state *state) {
+    if (state->option->fetch) return state->option->fetch(state->option, NULL);
     switch (state->option->type) {
     case CONFIG_BOOL: return *(bool *)state->value;
     case CONFIG_INT64:
@@ -208,8 +214,7 @@ static bool has_words(const struct config_option *option) {
 }
 static const char *ask_check(const struct config_option *option, int count, const struct slice *words) {
     if (!option->check) return NULL;
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     for (int i = 0; i < count; i++) {
         if (i) output_write(&text.out, SLICE(" "));
         output_write(&text.out, words[i]);
@@ -219,6 +224,16 @@ static const char *ask_check(const struct config_option *option, int count, cons
     const char *reason = option->check(option, (struct slice){whole.data, whole.len - 1});
     memory_output_free(&text);
     return reason;
+}
+static const char *config_store(struct config_state *state, int64_t number, struct slice text) {
+    const struct config_option *option = state->option;
+    bool same = option->type != CONFIG_STRING && option->fetch(option, NULL) == number;
+    if (option->type == CONFIG_STRING) {
+        struct slice now = config_state_text_copy(state);
+        same = slice_equal(now, text);
+        config_text_free(now);
+    }
+    return same ? NULL : option->store(option, number, text);
 }
 const char *config_state_set(struct config_state *state, int count, const struct slice *words, bool is_default) {
     const struct config_option *option = state->option;
@@ -239,6 +254,7 @@ const char *config_state_set(struct config_state *state, int count, const struct
     if (!reason && !is_default) reason = ask_check(option, count, words);
     if (reason) return reason;
     if (is_custom) return option->set(option, count, words);
+    if (option->store) return config_store(state, number, is_text ? words[0] : (struct slice){0});
     if (is_text)
         store_words(state, count, words);
     else
@@ -259,35 +275,37 @@ const char *config_state_set_text(struct config_state *state, struct slice text,
     mem_free(words);
     return reason;
 }
-static void write_text(struct output *out, const char *text) {
+static void config_write_text(struct output *out, const char *text) {
     output_write(out, slice_of(text));
 }
-static void write_flags(const struct config_option *option, int value, struct output *out) {
-    for (const struct config_name *n = option->names; n->name; n++)
+void config_names_write(const struct config_name *names, bool flags, int value, struct output *out) {
+    for (const struct config_name *n = names; n->name; n++)
         if (n->value == value) {
-            write_text(out, n->name);
+            config_write_text(out, n->name);
             return;
         }
     const char *separator = "";
-    for (const struct config_name *n = option->names; n->name; n++) {
+    for (const struct config_name *n = names; flags && n->name; n++) {
         if (!n->value || (n->value & value) != n->value) continue;
-        write_text(out, separator);
-        write_text(out, n->name);
+        config_write_text(out, separator);
+        config_write_text(out, n->name);
         separator = " ";
     }
+    /* Only a module's option can have a value that is none of its names. */
+    if (!*separator) config_write_text(out, "unknown");
 }
 /* `units`: writes memory in the largest unit that divides it, as an operator would write it in the file. */
 static void write_number(const struct config_state *state, bool units, struct output *out) {
     const struct config_option *option = state->option;
-    int64_t number = number_of(state);
+    int64_t number = config_number_of(state);
     char text[32];
     const char *unit = "";
     if (option->type == CONFIG_BOOL) {
-        write_text(out, number ? "yes" : "no");
+        config_write_text(out, number ? "yes" : "no");
         return;
     }
     if (option->type == CONFIG_ENUM || option->type == CONFIG_FLAGS) {
-        write_flags(option, (int)number, out);
+        config_names_write(option->names, option->type == CONFIG_FLAGS, (int)number, out);
         return;
     }
     if (option->type == CONFIG_OCTAL) {
@@ -301,29 +319,30 @@ static void write_number(const struct config_state *state, bool units, struct ou
         else
             snprintf(text, sizeof text, "%lld%s", (long long)number, unit);
     }
-    write_text(out, text);
+    config_write_text(out, text);
 }
 void config_state_text(const struct config_state *state, struct output *out) {
     const struct config_option *option = state->option;
     if (option->type == CONFIG_CUSTOM) {
         option->get(option, out);
+    } else if (option->type == CONFIG_STRING && option->fetch) {
+        option->fetch(option, out);
     } else if (option->type == CONFIG_STRING) {
-        write_text(out, *(char **)state->value);
+        config_write_text(out, *(char **)state->value);
     } else if (option->type == CONFIG_BYTES) {
         output_write(out, *(const struct slice *)state->value);
     } else if (option->type == CONFIG_STRINGS) {
         const struct config_strings *strings = state->value;
         for (int i = 0; i < strings->count; i++) {
-            if (i) write_text(out, " ");
-            write_text(out, strings->items[i]);
+            if (i) config_write_text(out, " ");
+            config_write_text(out, strings->items[i]);
         }
     } else {
         write_number(state, false, out);
     }
 }
 struct slice config_state_text_copy(const struct config_state *state) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     config_state_text(state, &text.out);
     struct slice slice = memory_output_slice(&text);
     char *copy = mem_strndup(slice.len ? slice.data : "", slice.len);
@@ -364,12 +383,12 @@ void config_state_lines(const struct config_state *state, const char *name, stru
         option->rewrite(option, out);
         return;
     }
-    write_text(out, name);
-    write_text(out, " ");
+    config_write_text(out, name);
+    config_write_text(out, " ");
     if (option->type == CONFIG_STRINGS && ((struct config_strings *)state->value)->count) {
         const struct config_strings *strings = state->value;
         for (int i = 0; i < strings->count; i++) {
-            if (i) write_text(out, " ");
+            if (i) config_write_text(out, " ");
             word_write(out, slice_of(strings->items[i]), false);
         }
     } else if (option->type == CONFIG_STRING || option->type == CONFIG_BYTES || option->type == CONFIG_CUSTOM ||
@@ -383,7 +402,7 @@ void config_state_lines(const struct config_state *state, const char *name, stru
     } else {
         write_number(state, true, out);
     }
-    write_text(out, "\n");
+    config_write_text(out, "\n");
 }
 
 /* --- the table --- */
@@ -393,10 +412,7 @@ static void add_name(const char *name, struct config_state *state) {
     entry->name = name, entry->state = state;
     bool added = hashtable_add(names_table, entry);
     must_describe(name, added, "is in two tables");
-    if (names_count == names_capacity) {
-        names_capacity = names_capacity ? names_capacity * 2 : 128;
-        names_sorted = mem_realloc(names_sorted, names_capacity * sizeof *names_sorted);
-    }
+    mem_grow(names_sorted, names_count, names_capacity, 128);
     names_sorted[names_count++] = entry;
     names_are_sorted = false;
 }
@@ -410,6 +426,12 @@ void config_register(const struct config_option *options) {
         must_describe(option->name, !named || option->names, "has no names");
         struct config_state *state = mem_calloc(1, sizeof *state);
         state->option = option;
+        if (option->store) {
+            must_describe(option->name, option->fetch, "is stored and not fetched");
+            state->initial = slice_of(mem_strdup(option->initial));
+            add_name(option->name, state);
+            continue;
+        }
         state->value = option->value || custom ? option->value : mem_calloc(1, sizeof(struct config_strings));
         if (option->type == CONFIG_STRING)
             *(char **)state->value = NULL;
@@ -438,7 +460,9 @@ void config_unregister(const struct config_option *options) {
         struct config_name_entry *entry = config_name_find(slice_of(option->name));
         if (!entry || entry->state->option != option) continue;
         struct config_state *state = entry->state;
-        if (option->type == CONFIG_STRING) {
+        if (option->store) {
+            /* The owner keeps the value. */
+        } else if (option->type == CONFIG_STRING) {
             mem_free(*(char **)state->value);
             *(char **)state->value = NULL;
         } else if (option->type == CONFIG_BYTES) {
@@ -447,12 +471,16 @@ void config_unregister(const struct config_option *options) {
         } else if (option->type == CONFIG_STRINGS) {
             store_words(state, 0, NULL);
         }
-        if (!option->value && option->type != CONFIG_CUSTOM) mem_free(state->value);
+        if (!option->value && option->type != CONFIG_CUSTOM && !option->store) mem_free(state->value);
         remove_name(slice_of(option->name));
         if (option->alias) remove_name(slice_of(option->alias));
         config_text_free(state->initial);
         mem_free(state);
     }
+}
+const char *(*config_keep_late)(int count, const struct slice *words);
+void config_set_late_options(const char *(*keep)(int count, const struct slice *words)) {
+    config_keep_late = keep;
 }
 void config_register_directives(const struct config_directive *added) {
     for (; added->name; added++) {
@@ -499,8 +527,11 @@ static struct config_state *state_of(const char *name) {
     return entry->state;
 }
 int64_t config_number(const char *name) {
-    return number_of(state_of(name));
+    return config_number_of(state_of(name));
 }
 const char *config_assign(const char *name, int count, const struct slice *words) {
     return config_state_set(state_of(name), count, words, false);
+}
+const char *config_assign_text(const char *name, struct slice text) {
+    return config_state_set_text(state_of(name), text, false);
 }

@@ -38,10 +38,11 @@ enum config_flag {
     CONFIG_NOT_BUILT = 64, /* stored and shown without effect: the feature is not in this build. The server logs this
                               once when the value differs from the default */
     CONFIG_DENY_LOADING = 128,
-    CONFIG_VOLATILE = 256,   /* apply even if the value did not change */
-    CONFIG_DEPRECATED = 512, /* accepted without effect */
-    CONFIG_UNSIGNED = 1024,  /* CONFIG_MEMORY: the value is a uint64_t, without limits */
-    CONFIG_WRITTEN = 2048    /* CONFIG REWRITE adds it even if it has its default */
+    CONFIG_VOLATILE = 256,        /* apply even if the value did not change */
+    CONFIG_DEPRECATED = 512,      /* accepted without effect */
+    CONFIG_UNSIGNED = 1024,       /* CONFIG_MEMORY: the value is a uint64_t, without limits */
+    CONFIG_WRITTEN = 2048,        /* CONFIG REWRITE adds it even if it has its default */
+    CONFIG_UNSIGNED_LIMITS = 4096 /* min and max are uint64_t, although texts are those of int64_t; as in Valkey */
 };
 struct config_name {
     const char *name;
@@ -73,7 +74,19 @@ struct config_option {
     const char *(*set)(const struct config_option *option, int count, const struct slice *words);
     void (*get)(const struct config_option *option, struct output *out);
     void (*rewrite)(const struct config_option *option, struct output *out);
+    /* Of types with a number, and CONFIG_STRING: the owner keeps the value, which is in no variable. store: takes the
+     * number or the text, or returns the reason (as check; "" for none) and leaves the value unchanged. It is not
+     * called with the present value, nor when the option is registered. fetch: returns the number, or writes the
+     * text. */
+    const char *(*store)(const struct config_option *option, int64_t number, struct slice text);
+    int64_t (*fetch)(const struct config_option *option, struct output *text);
+    /* As apply, with this context; called once for each CONFIG SET and context. */
+    const char *(*apply_with)(void *context);
+    void *apply_context;
 };
+/* The first members of a row. */
+#define OPTION(name_, type_, value_, initial_)                                                                         \
+    .name = (name_), .type = (type_), .value = (value_), .initial = (initial_)
 void config_register(const struct config_option *options); /* ends with name NULL; sets the defaults. Aborts on a
                                                               malformed table or a duplicate name */
 /* Removes the options of a registered table, ignoring missing ones. Frees values of CONFIG_STRING and CONFIG_STRINGS.
@@ -90,6 +103,11 @@ bool config_parse_number(struct slice text, int64_t *number);
 /* Sets an option as a line of the file would. Returns NULL or the reason. Does not call apply. */
 const char *config_assign(const char *name, int count, const struct slice *words);
 
+/* The same for one text, which is split at spaces if the option takes several arguments. */
+const char *config_assign_text(const char *name, struct slice text);
+/* Writes a value of CONFIG_ENUM, or of CONFIG_FLAGS. */
+void config_names_write(const struct config_name *names, bool flags, int value, struct output *out);
+
 /* Lines of the file that are not options (user, loadmodule, rename-command). CONFIG GET and SET do not know them;
  * REWRITE keeps them unchanged, or replaces them by what `rewrite` writes. */
 struct config_directive {
@@ -105,6 +123,13 @@ struct config_directive {
 void config_register_directives(const struct config_directive *directives); /* ends with name NULL; a later one with the
                                                                                same name replaces the earlier */
 
+/* Options whose names contain a dot may be registered after the configuration has been read. `keep` gets the arguments
+ * of lines that set them, with the name, and returns NULL or the reason. CONFIG REWRITE makes a comment of such a line
+ * if the option does not exist. */
+void config_set_late_options(const char *(*keep)(int count, const struct slice *words));
+/* `changed` is called after each CONFIG SET that succeeds, with the names of its options. */
+void config_on_change(void (*changed)(int count, const char *const *names));
+
 /* Start-up. On failure prints Valkey's "*** FATAL CONFIG FILE ERROR" block on stderr and exits 1. `arguments` are
  * argv[1..] without --help and similar options: [file | -] [--name word…]… [-]; "-" reads standard input. Register
  * commands and options first. */
@@ -118,6 +143,6 @@ int config_reading_line(struct slice *text);
 _Noreturn void config_fatal_line(int number, struct slice line, const char *reason);
 const char *config_file(void);                                  /* absolute path, "" if none was given */
 extern const struct config_option config_options_unbuilt[];     /* options of features that are not in this build */
-extern const struct config_directive config_directives_basic[]; /* rename-command, and refused or ignored ones */
+extern const struct config_directive config_directives_basic[]; /* refused or ignored ones */
 extern const struct config_option config_options_server[];      /* logging, store settings and other general options */
 #endif

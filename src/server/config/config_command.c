@@ -8,7 +8,10 @@
 #include "lib/text/glob.h"
 #include "server/clients/client.h"
 #include "server/command/command.h"
+#include "server/command/dispatch.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
+#include "server/config/config.h"
 #include "server/config/config_engine.h"
 #include "server/config/settings.h"
 #include "server/feature.h"
@@ -49,8 +52,7 @@ static void run_get(struct call *call) {
             shown[count++] = (struct shown){slice_of(entry->name), entry->state};
         }
     }
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     reply_map(call->reply, count);
     for (size_t i = 0; i < count; i++) {
         memory_output_clear(&text);
@@ -79,8 +81,8 @@ static bool may_change_protected(const struct call *call) {
     return allowed == PERMIT_YES || (allowed == PERMIT_LOCAL && (!conn || conn_is_local(conn)));
 }
 /* A name and its alias may both be set; the later one wins. */
-static const char *refuse(const struct call *call, const struct config_name_entry *entry, const struct setting *before,
-                          int count) {
+static const char *config_refuse(const struct call *call, const struct config_name_entry *entry,
+                                 const struct setting *before, int count) {
     const struct config_option *option = entry->state->option;
     if (option->flags & CONFIG_IMMUTABLE) return "can't set immutable config";
     if (option->flags & CONFIG_PROTECTED && !may_change_protected(call)) return "can't set protected config";
@@ -89,16 +91,19 @@ static const char *refuse(const struct call *call, const struct config_name_entr
     return NULL;
 }
 static const char *apply_all(const struct setting *settings, int count, int *failed) {
-    const char *(*applied[APPLY_MAX])(void);
+    const struct config_option *applied[APPLY_MAX];
     int applied_count = 0;
     for (int i = 0; i < count; i++) {
         const struct config_option *option = settings[i].state->option;
-        if (!option->apply || !(settings[i].changed || option->flags & CONFIG_VOLATILE)) continue;
+        if (!option->apply && !option->apply_with) continue;
+        if (!(settings[i].changed || option->flags & CONFIG_VOLATILE)) continue;
         bool done = false;
-        for (int j = 0; j < applied_count; j++) done |= applied[j] == option->apply;
+        for (int j = 0; j < applied_count; j++)
+            done |= applied[j]->apply == option->apply && applied[j]->apply_with == option->apply_with &&
+                    applied[j]->apply_context == option->apply_context;
         if (done) continue;
-        if (applied_count < APPLY_MAX) applied[applied_count++] = option->apply;
-        const char *reason = option->apply();
+        if (applied_count < APPLY_MAX) applied[applied_count++] = option;
+        const char *reason = option->apply_with ? option->apply_with(option->apply_context) : option->apply();
         if (!reason) continue;
         *failed = i;
         return reason;
@@ -114,10 +119,11 @@ static void put_back(struct setting *settings, int count) {
     }
 }
 static void reply_set_failed(struct call *call, const char *name, const char *reason) {
-    reply_error_format(call->reply, "ERR CONFIG SET failed (possibly related to argument '%s') - %s", name, reason);
+    reply_error_format(call->reply, "ERR CONFIG SET failed (possibly related to argument '%s')%s%s", name,
+                       *reason ? " - " : "", reason);
 }
 /* Returns the number of options in the request, or -1 after replying with an error. */
-static int collect(struct call *call, struct setting *settings) {
+static int config_collect(struct call *call, struct setting *settings) {
     int count = 0;
     for (int i = 2; i < call->argc; i += 2, count++) {
         struct slice name = call->argv[i];
@@ -127,7 +133,7 @@ static int collect(struct call *call, struct setting *settings) {
                                name.len < 1024 ? (int)name.len : 1024, name.data);
             return -1;
         }
-        const char *reason = refuse(call, entry, settings, count);
+        const char *reason = config_refuse(call, entry, settings, count);
         if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && server_is_loading()) {
             reply_error(call->reply, WITH_PRODUCT("LOADING ", " is loading the dataset in memory"));
             return -1;
@@ -156,6 +162,17 @@ static bool store_all(struct call *call, struct setting *settings, int count) {
     }
     return true;
 }
+static void (*on_change)(int count, const char *const *names);
+void config_on_change(void (*changed)(int count, const char *const *names)) {
+    on_change = changed;
+}
+static void tell_changed(const struct setting *settings, int count) {
+    if (!on_change) return;
+    const char **names = mem_alloc((size_t)count * sizeof *names);
+    for (int i = 0; i < count; i++) names[i] = settings[i].name;
+    on_change(count, names);
+    mem_free(names);
+}
 static void run_set(struct call *call) {
     for (int i = 2; i + 1 < call->argc; i += 2) {
         const struct config_option *option = config_find(call->argv[i]);
@@ -166,11 +183,13 @@ static void run_set(struct call *call) {
         return;
     }
     struct setting *settings = mem_calloc((size_t)call->argc / 2, sizeof *settings);
-    int count = collect(call, settings), failed = 0, unused;
+    int count = config_collect(call, settings), failed = 0, unused;
     if (count > 0 && store_all(call, settings, count)) {
         const char *reason = apply_all(settings, count, &failed);
         if (reason) {
             const char *name = settings[failed].name;
+            /* Valkey leaves out the module. */
+            if (settings[failed].state->option->apply_with && strchr(name, '.')) name = strchr(name, '.') + 1;
             log_warning(
                 "Failed applying new configuration. Possibly related to new %s setting. Restoring previous settings.",
                 name);
@@ -179,6 +198,7 @@ static void run_set(struct call *call) {
             apply_all(settings, failed + 1, &unused);
         } else {
             for (int i = 0; i < count; i++) config_state_log_not_built(settings[i].state);
+            tell_changed(settings, count);
             reply_ok(call->reply);
         }
     }
@@ -204,74 +224,32 @@ static void run_resetstat(struct call *call) {
     info_reset();
     reply_ok(call->reply);
 }
-static void run_help(struct call *call) {
-    static const char *const lines[] = {"GET <pattern>",
-                                        "    Show the options whose names match <pattern>, with their values.",
-                                        "SET <directive> <value>",
-                                        "    Change the option <directive> to <value>.",
-                                        "RESETSTAT",
-                                        "    Set the counters that INFO reports back to zero.",
-                                        "REWRITE",
-                                        "    Write the present settings to the configuration file.",
-                                        NULL};
-    reply_help(call->reply, "CONFIG", lines);
-}
-
-#define ON_ALL_NODES                                                                                                   \
-    (const char *const[]) {                                                                                            \
-        "request_policy:all_nodes", "response_policy:all_succeeded", NULL                                              \
-    }
+#define ON_ALL_NODES WORDS("request_policy:all_nodes", "response_policy:all_succeeded")
 enum { ADMIN_FLAGS = CMD_NO_DATA | CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE };
 static const struct command_spec subcommands[] = {
-    {.name = "get",
-     .run = run_get,
-     .arity = -3,
-     .flags = ADMIN_FLAGS,
-     .group = GROUP_SERVER,
-     .since = "2.0.0",
+    {COMMAND("get", run_get, -3, ADMIN_FLAGS, .group = GROUP_SERVER, "2.0.0"),
      .complexity = "O(N) where N is how many options are named",
-     .summary = "Returns the values of the options whose names match.",
-     .syntax = "parameter:string...",
-     .history = (const char *const[]){"7.0.0", "Takes several patterns.", NULL}},
-    {.name = "set",
-     .run = run_set,
-     .arity = -4,
-     .flags = ADMIN_FLAGS,
-     .group = GROUP_SERVER,
-     .since = "2.0.0",
+     .summary = "Returns the values of the options whose names match.", .syntax = "parameter:string...",
+     .history = WORDS("7.0.0", "Takes several patterns.")},
+    {COMMAND("set", run_set, -4, ADMIN_FLAGS, .group = GROUP_SERVER, "2.0.0"),
      .complexity = "O(N) where N is how many options are named",
      .summary = "Changes options while the server runs; all of them or none.",
-     .syntax = "data{parameter:string value:string}...",
-     .history = (const char *const[]){"7.0.0", "Takes several options.", NULL},
+     .syntax = "data{parameter:string value:string}...", .history = WORDS("7.0.0", "Takes several options."),
      .tips = ON_ALL_NODES},
-    {.name = "rewrite",
-     .run = run_rewrite,
-     .arity = 2,
-     .flags = ADMIN_FLAGS,
-     .group = GROUP_SERVER,
-     .since = "2.8.0",
-     .complexity = "O(1)",
-     .summary = "Writes the current configuration to the configuration file.",
-     .tips = ON_ALL_NODES},
-    {.name = "resetstat",
-     .run = run_resetstat,
-     .arity = 2,
-     .flags = ADMIN_FLAGS,
-     .group = GROUP_SERVER,
-     .since = "2.0.0",
-     .complexity = "O(1)",
-     .summary = "Resets the counters of INFO.",
-     .tips = ON_ALL_NODES},
-    {HELP_ROW(run_help), .group = GROUP_SERVER, .since = "5.0.0"},
+    {COMMAND("rewrite", run_rewrite, 2, ADMIN_FLAGS, .group = GROUP_SERVER, "2.8.0"), .complexity = "O(1)",
+     .summary = "Writes the current configuration to the configuration file.", .tips = ON_ALL_NODES},
+    {COMMAND("resetstat", run_resetstat, 2, ADMIN_FLAGS, .group = GROUP_SERVER, "2.0.0"), .complexity = "O(1)",
+     .summary = "Resets the counters of INFO.", .tips = ON_ALL_NODES},
+    {HELP_ROW(help_handler, "GET <pattern>", "    Show the options whose names match <pattern>, with their values.",
+              "SET <directive> <value>", "    Change the option <directive> to <value>.", "RESETSTAT",
+              "    Set the counters that INFO reports back to zero.", "REWRITE",
+              "    Write the present settings to the configuration file."),
+     .group = GROUP_SERVER, .since = "5.0.0"},
     {.name = NULL}};
-static const struct command_spec config_commands[] = {{.name = "config",
-                                                       .arity = -2,
-                                                       .group = GROUP_SERVER,
-                                                       .since = "2.0.0",
-                                                       .complexity = "Depends on subcommand.",
-                                                       .summary = "A container for commands about the configuration.",
-                                                       .subcommands = subcommands},
-                                                      {.name = NULL}};
+static const struct command_spec config_commands[] = {
+    {COMMAND("config", NULL, -2, 0, .group = GROUP_SERVER, "2.0.0"), .complexity = "Depends on subcommand.",
+     .summary = "A container for commands about the configuration.", .subcommands = subcommands},
+    {.name = NULL}};
 
 const struct feature config_feature = {
     .name = "config",

@@ -21,6 +21,8 @@ struct config_name_entry {
     struct config_state *state;
     uint32_t shown; /* number of the last CONFIG GET that showed it */
 };
+/* NULL: every option is registered before the configuration is read. */
+extern const char *(*config_keep_late)(int count, const struct slice *words);
 struct config_name_entry *config_name_find(struct slice name);
 size_t config_names_count(void);
 struct config_name_entry *config_name_at(size_t index); /* sorted by name */

@@ -78,8 +78,7 @@ static void read_file(const char *path, struct output *out) {
 
 static const char *load_lines(struct slice text);
 static const char *include_file(const char *path) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     read_file(path, &text.out);
     reading_depth++;
     const char *reason = load_lines(memory_output_slice(&text));
@@ -165,6 +164,7 @@ static const char *load_words(int count, const struct slice *words) {
         return directive->handle(count - 1, words + 1);
     }
     struct config_name_entry *entry = config_name_find(name);
+    if (!entry && config_keep_late && memchr(name.data, '.', name.len)) return config_keep_late(count, words);
     if (!entry) {
         const char *similar = similar_name(name);
         return similar ? config_reason("%s\nDid you mean '%s'?", bad, similar) : bad;
@@ -257,8 +257,7 @@ static void tell_not_built(void) {
     for (size_t i = 0; i < config_names_count(); i++) config_state_log_not_built(config_name_at(i)->state);
 }
 void config_load(int argc, char **argv) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     /* "-" is the first argument, in the place of the file, or the last one. */
     bool standard_input_first = argc > 0 && strcmp(argv[0], "-") == 0, standard_input = standard_input_first;
     if (standard_input_first) argc--, argv++;

@@ -12,8 +12,10 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "net/socket.h"
-#include "server/clients/listeners.h"
 #include "server/feature.h"
+#include "server/stats/info.h"
+#include "server/server.h"
+#include "server/config/config.h"
 #ifdef USE_TLS
 #include "net/tls.h"
 #endif
@@ -29,6 +31,7 @@ static int auth_clients, auth_user, cache_size, cache_timeout, reload_interval, 
 static const struct config_name auths[] = {{"no", 0}, {"yes", 1}, {"optional", 2}, {NULL, 0}};
 static const struct config_name users[] = {{"CN", 1}, {"URI", 2}, {"off", 0}, {NULL, 0}};
 
+bool (*tls_listens)(void);
 bool tls_for_replication(void) {
     return replication;
 }
@@ -50,7 +53,7 @@ static bool is_set(const char *text) {
 
 /* Building contexts. A background thread builds from copies of the texts. */
 
-struct plan {
+struct tls_plan {
     struct event_post post; /* must be first; to the main loop, when built in the background */
     struct tls_settings server, client;
     struct tls_context *server_context, *client_context;
@@ -60,12 +63,12 @@ struct plan {
     int count;
 };
 
-static const char *keep(struct plan *plan, const char *text) {
+static const char *keep(struct tls_plan *plan, const char *text) {
     return is_set(text) ? plan->texts[plan->count++] = mem_strdup(text) : NULL;
 }
 
-static struct plan *plan_new(void) {
-    struct plan *plan = mem_calloc(1, sizeof *plan);
+static struct tls_plan *plan_new(void) {
+    struct tls_plan *plan = mem_calloc(1, sizeof *plan);
     plan->server = (struct tls_settings){.cert_file = keep(plan, cert_file),
                                          .key_file = keep(plan, key_file),
                                          .key_password = keep(plan, key_password),
@@ -95,20 +98,20 @@ static struct plan *plan_new(void) {
     return plan;
 }
 
-static bool plan_build(struct plan *plan) {
+static bool plan_build(struct tls_plan *plan) {
     plan->server_context = tls_context_new(TLS_SERVER, &plan->server, plan->error, sizeof plan->error);
     if (plan->server_context)
         plan->client_context = tls_context_new(TLS_CLIENT, &plan->client, plan->error, sizeof plan->error);
     return plan->client_context != NULL;
 }
 
-static void plan_use(struct plan *plan) {
+static void plan_use(struct tls_plan *plan) {
     tls_use(TLS_SERVER, plan->server_context);
     tls_use(TLS_CLIENT, plan->client_context);
     plan->server_context = plan->client_context = NULL;
 }
 
-static void plan_free(struct plan *plan) {
+static void plan_free(struct tls_plan *plan) {
     tls_context_free(plan->server_context);
     tls_context_free(plan->client_context);
     for (int i = 0; i < plan->count; i++) {
@@ -145,7 +148,7 @@ static void traces_take(struct trace taken[static FILES]) {
 }
 
 static void reload_finished(struct event_post *post) {
-    struct plan *plan = (struct plan *)post;
+    struct tls_plan *plan = (struct tls_plan *)post;
     reloading = false;
     if (!plan->client_context) {
         log_warning("%s", plan->error);
@@ -160,7 +163,7 @@ static void reload_finished(struct event_post *post) {
 }
 
 static void reload_run(void *argument) {
-    struct plan *plan = argument;
+    struct tls_plan *plan = argument;
     plan_build(plan);
     plan->post.run = reload_finished;
     event_loop_post(server.loop, &plan->post);
@@ -176,7 +179,7 @@ static void reload_cron(void) {
     memcpy(traces, now, sizeof now);
     log_notice("TLS materials changed, reloading in background");
     reloading = true;
-    struct plan *plan = plan_new();
+    struct tls_plan *plan = plan_new();
     plan->changes = changes;
     background_submit(BACKGROUND_LAZY_FREE, reload_run, plan);
 }
@@ -187,16 +190,16 @@ static void reload_start(void) {
 
 /* --- Applying --- */
 
-bool tls_options_apply(bool listens) {
+bool tls_options_apply(void) {
     socket_settings.handshake_timeout_ms = (uint32_t)handshake_timeout_ms;
     tls_set_peer_names((enum tls_names)auth_user);
-    if (!listens && !replication && !cluster) {
+    if (!(tls_listens && tls_listens()) && !replication && !cluster) {
         changes++;
         return true;
     }
     struct trace before[FILES]; /* a file that changes while it is read is read again */
     traces_take(before);
-    struct plan *plan = plan_new();
+    struct tls_plan *plan = plan_new();
     bool built = plan_build(plan);
     if (built) {
         plan_use(plan);
@@ -237,7 +240,7 @@ const char *tls_option_check(const struct config_option *option, struct slice te
     return "This build has no TLS";
 }
 
-bool tls_options_apply(bool listens) {
+bool tls_options_apply(void) {
     return true;
 }
 
@@ -257,24 +260,24 @@ static const struct server_part tls_part = {.name = "tls", .start = reload_start
 static const struct info_section tls_sections[] = {
     {.name = "tls", .title = "TLS", .order = 15, .when = INFO_ALL_ONLY, .write = write_tls}, {.name = NULL}};
 
-static const char *apply(void) {
-    return tls_options_apply(listeners_need_tls()) ? NULL : "Unable to update TLS configuration. Check server logs.";
+static const char *tls_option_apply(void) {
+    return tls_options_apply() ? NULL : "Unable to update TLS configuration. Check server logs.";
 }
 
 /* clang-format off */
 #define TEXT(option, variable) \
-    {.name = option, .type = CONFIG_STRING, .value = &(variable), .initial = "", .apply = apply}
+    {.name = option, .type = CONFIG_STRING, .value = &(variable), .initial = "", .apply = tls_option_apply}
 #define FILE_NAME(option, variable) /* CONFIG SET with the same name reads the file again */ \
     {.name = option, .type = CONFIG_STRING, .flags = CONFIG_VOLATILE, .value = &(variable), .initial = "", \
-     .apply = apply}
+     .apply = tls_option_apply}
 #define SECRET(option, variable) \
     {.name = option, .type = CONFIG_STRING, .flags = CONFIG_SENSITIVE, .value = &(variable), .initial = "", \
-     .apply = apply}
+     .apply = tls_option_apply}
 #define SWITCH(option, variable, first) \
-    {.name = option, .type = CONFIG_BOOL, .value = &(variable), .initial = first, .apply = apply}
+    {.name = option, .type = CONFIG_BOOL, .value = &(variable), .initial = first, .apply = tls_option_apply}
 #define NUMBER(option, variable, first) \
     {.name = option, .type = CONFIG_INT, .value = &(variable), .initial = first, .min = 0, .max = INT32_MAX, \
-     .apply = apply}
+     .apply = tls_option_apply}
 /* clang-format on */
 static const struct config_option tls_options[] = {
     FILE_NAME("tls-cert-file", cert_file),
@@ -286,30 +289,10 @@ static const struct config_option tls_options[] = {
     FILE_NAME("tls-dh-params-file", dh_file),
     FILE_NAME("tls-ca-cert-file", ca_file),
     FILE_NAME("tls-ca-cert-dir", ca_dir),
-    {.name = "tls-auth-clients",
-     .type = CONFIG_ENUM,
-     .value = &auth_clients,
-     .initial = "yes",
-     .names = auths,
-     .apply = apply},
-    {.name = "tls-auth-clients-user",
-     .type = CONFIG_ENUM,
-     .value = &auth_user,
-     .initial = "off",
-     .names = users,
-     .apply = apply},
-    {.name = "tls-replication",
-     .type = CONFIG_BOOL,
-     .value = &replication,
-     .initial = "no",
-     .check = tls_option_check,
-     .apply = apply},
-    {.name = "tls-cluster",
-     .type = CONFIG_BOOL,
-     .value = &cluster,
-     .initial = "no",
-     .check = tls_option_check,
-     .apply = apply},
+    {OPTION("tls-auth-clients", CONFIG_ENUM, &auth_clients, "yes"), .names = auths, .apply = tls_option_apply},
+    {OPTION("tls-auth-clients-user", CONFIG_ENUM, &auth_user, "off"), .names = users, .apply = tls_option_apply},
+    {OPTION("tls-replication", CONFIG_BOOL, &replication, "no"), .check = tls_option_check, .apply = tls_option_apply},
+    {OPTION("tls-cluster", CONFIG_BOOL, &cluster, "no"), .check = tls_option_check, .apply = tls_option_apply},
     TEXT("tls-protocols", protocols),
     TEXT("tls-ciphers", ciphers),
     TEXT("tls-ciphersuites", ciphersuites),
@@ -318,13 +301,8 @@ static const struct config_option tls_options[] = {
     NUMBER("tls-session-cache-size", cache_size, "20480"),
     NUMBER("tls-session-cache-timeout", cache_timeout, "300"),
     NUMBER("tls-auto-reload-interval", reload_interval, "0"),
-    {.name = "tls-handshake-timeout-ms",
-     .type = CONFIG_INT,
-     .value = &handshake_timeout_ms,
-     .initial = "10000",
-     .min = 1,
-     .max = 3600000,
-     .apply = apply},
+    {OPTION("tls-handshake-timeout-ms", CONFIG_INT, &handshake_timeout_ms, "10000"), .min = 1, .max = 3600000,
+     .apply = tls_option_apply},
     {.name = NULL},
 };
 

@@ -6,10 +6,11 @@
 #include "server/server.h"
 #include "server/stats/info.h"
 
-/* Makes the contexts for listeners, for replication and for the cluster, if any of them is on (`listens`: listeners).
+/* Makes the contexts for listeners, for replication and for the cluster, if any of them is on.
  * Returns false after it has logged the reason; contexts in use then stay. Call it at start, and before a port opens.
  */
-bool tls_options_apply(bool listens);
+bool tls_options_apply(void);
+extern bool (*tls_listens)(void); /* listeners need TLS; installed by listeners.c. NULL: they do not */
 /* The `check` of options that need TLS: refuses values other than the default if it is not built in. */
 const char *tls_option_check(const struct config_option *option, struct slice text);
 bool tls_for_replication(void); /* replicas and primaries of this server speak TLS: tls-replication */

@@ -13,15 +13,20 @@
 #include "lib/text/number.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/command/command.h"
 #include "server/command/help.h"
 #include "server/command/propagate.h"
+#include "server/command/spec.h"
 #include "server/config/config_engine.h"
 #include "server/config/settings.h"
 #include "server/debug/debug_barrier.h"
+#include "server/debug/debug_clients.h"
 #include "server/debug/debug_data.h"
 #include "server/debug/debug_follow.h"
+#include "server/debug/rdma_debug.h"
 #include "server/feature.h"
 #include "server/process/child.h"
+#include "server/process/restart.h"
 #include "server/server.h"
 #include "server/stats/info.h"
 #include "store/entry.h"
@@ -41,17 +46,15 @@ void debug_register(const struct debug_subcommand *subcommands) {
     tables = mem_realloc(tables, (tables_count + 1) * sizeof *tables);
     tables[tables_count++] = subcommands;
 }
-/* Checks enable-debug-command or enable-module-command and replies with the refusal. `command` is the command's name in
- * capitals. */
-static bool debug_permitted(struct call *call, int permission, const char *command, const char *option) {
+bool debug_permitted(struct call *call, int permission, const char *command, const char *option) {
     const struct connection *conn = call->client ? call->client->conn : NULL;
     if (permission == PERMIT_YES || !conn || (permission == PERMIT_LOCAL && conn_is_local(conn))) return true;
-    reply_error_format(call->reply,
-                       "ERR %s command not allowed. If the %s option is set to \"local\", you can run it from a local "
-                       "connection, otherwise you need "
-                       "to set this option in the configuration file, and then restart the server.",
-                       command, option);
-    return false;
+    return reply_error_format(
+        call->reply,
+        "ERR %s command not allowed. If the %s option is set to \"local\", you can run it from a local "
+        "connection, otherwise you need "
+        "to set this option in the configuration file, and then restart the server.",
+        command, option);
 }
 void debug_reply_unknown(struct call *call) {
     reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try DEBUG HELP.",
@@ -237,53 +240,56 @@ static void run_mallctl_str(struct call *call) {
 /* --- the table of subcommands --- */
 
 static void run_help(struct call *call);
-#define HELP(...)                                                                                                      \
-    (const char *const[]) {                                                                                            \
-        __VA_ARGS__, NULL                                                                                              \
-    }
 static void run_blocking_visited(struct call *call) {
     reply_integer(call->reply, (int64_t)blocking_visited());
 }
 
 static const struct debug_subcommand general[] = {
-    {"assert", 0, 0, run_assert, HELP("ASSERT", "    Crash by assertion failed.")},
+    {"assert", 0, 0, run_assert, WORDS("ASSERT", "    Crash by assertion failed.")},
     {"blocking-visited", 0, 0, run_blocking_visited,
-     HELP("BLOCKING-VISITED", "    How many waits of blocked clients were looked at to serve keys, since the start.")},
+     WORDS("BLOCKING-VISITED", "    How many waits of blocked clients were looked at to serve keys, since the start.")},
     {"config-rewrite-force-all", 0, 0, run_config_rewrite,
-     HELP("CONFIG-REWRITE-FORCE-ALL", "    Like CONFIG REWRITE but writes all configuration options, including",
-          "    keywords not listed in original configuration file or default values.")},
+     WORDS("CONFIG-REWRITE-FORCE-ALL", "    Like CONFIG REWRITE but writes all configuration options, including",
+           "    keywords not listed in original configuration file or default values.")},
+    {"crash-and-recover", 0, -1, restart_crash_run,
+     WORDS("CRASH-AND-RECOVER [<milliseconds>]",
+           "    Hard crash and restart after a <milliseconds> delay (default 0).")},
     {"dict-resizing", 1, 1, run_dict_resizing,
-     HELP("DICT-RESIZING <0|1>", "    Enable or disable the main dict and expire dict resizing.")},
+     WORDS("DICT-RESIZING <0|1>", "    Enable or disable the main dict and expire dict resizing.")},
     {"error", 1, 1, run_error,
-     HELP("ERROR <string>", "    Return a RESP protocol error with <string> as message. Useful for clients",
-          "    unit tests to simulate error replies.")},
-    {"leak", 1, 1, run_leak, HELP("LEAK <string>", "    Create a memory leak of the input string.")},
-    {"log", 1, 1, run_log, HELP("LOG <message>", "    Write <message> to the server log.")},
+     WORDS("ERROR <string>", "    Return a RESP protocol error with <string> as message. Useful for clients",
+           "    unit tests to simulate error replies.")},
+    {"leak", 1, 1, run_leak, WORDS("LEAK <string>", "    Create a memory leak of the input string.")},
+    {"log", 1, 1, run_log, WORDS("LOG <message>", "    Write <message> to the server log.")},
 #ifdef USE_JEMALLOC
-    {"mallctl", 1, 2, run_mallctl, HELP("MALLCTL <key> [<val>]", "    Get or set a malloc tuning integer.")},
-    {"mallctl-str", 1, 2, run_mallctl_str, HELP("MALLCTL-STR <key> [<val>]", "    Get or set a malloc tuning string.")},
+    {"mallctl", 1, 2, run_mallctl, WORDS("MALLCTL <key> [<val>]", "    Get or set a malloc tuning integer.")},
+    {"mallctl-str", 1, 2, run_mallctl_str,
+     WORDS("MALLCTL-STR <key> [<val>]", "    Get or set a malloc tuning string.")},
 #endif
-    {"oom", 0, 0, run_oom, HELP("OOM", "    Crash the server simulating an out-of-memory error.")},
-    {"panic", 0, 0, run_panic, HELP("PANIC", "    Crash the server simulating a panic.")},
+    {"oom", 0, 0, run_oom, WORDS("OOM", "    Crash the server simulating an out-of-memory error.")},
+    {"panic", 0, 0, run_panic, WORDS("PANIC", "    Crash the server simulating a panic.")},
     {"pause-after-fork", 1, 1, run_pause_after_fork,
-     HELP("PAUSE-AFTER-FORK <0|1>", "    Stop the server's main process after fork.")},
-    {"pause-cron", 1, 1, run_pause_cron, HELP("PAUSE-CRON <0|1>", "    Stop periodic cron job processing.")},
+     WORDS("PAUSE-AFTER-FORK <0|1>", "    Stop the server's main process after fork.")},
+    {"pause-cron", 1, 1, run_pause_cron, WORDS("PAUSE-CRON <0|1>", "    Stop periodic cron job processing.")},
     {"set-skip-checksum-validation", 1, 1, run_skip_checksum,
-     HELP("SET-SKIP-CHECKSUM-VALIDATION <0|1>",
-          "    Enables or disables checksum checks for RDB files and RESTORE's payload.")},
+     WORDS("SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+           "    Enables or disables checksum checks for RDB files and RESTORE's payload.")},
     {"replicate", 1, -1, run_replicate,
-     HELP("REPLICATE <string>", "    Replicates the provided string to replicas, allowing data divergence.")},
-    {"segfault", 0, 0, run_segfault, HELP("SEGFAULT", "    Crash the server with sigsegv.")},
+     WORDS("REPLICATE <string>", "    Replicates the provided string to replicas, allowing data divergence.")},
+    {"segfault", 0, 0, run_segfault, WORDS("SEGFAULT", "    Crash the server with sigsegv.")},
     {"set-active-expire", 1, 1, run_set_active_expire,
-     HELP("SET-ACTIVE-EXPIRE <0|1>", "    Setting it to 0 disables expiring keys in background when they are not",
-          "    accessed (otherwise the behavior). Setting it to 1 reenables back the", "    default.")},
+     WORDS("SET-ACTIVE-EXPIRE <0|1>", "    Setting it to 0 disables expiring keys in background when they are not",
+           "    accessed (otherwise the behavior). Setting it to 1 reenables back the", "    default.")},
     {"stringmatch-test", 0, 0, run_stringmatch_test,
-     HELP("STRINGMATCH-TEST", "    Run a fuzz tester against the stringmatchlen() function.")},
-    {"sleep", 1, 1, run_sleep, HELP("SLEEP <seconds>", "    Stop the server for <seconds>. Decimals allowed.")},
+     WORDS("STRINGMATCH-TEST", "    Run a fuzz tester against the stringmatchlen() function.")},
+    {"sleep", 1, 1, run_sleep, WORDS("SLEEP <seconds>", "    Stop the server for <seconds>. Decimals allowed.")},
     {"hashtable-can-abort-shrink", 1, 1, run_without_effect,
-     HELP("HASHTABLE-CAN-ABORT-SHRINK <0|1>", "    Enable or disable the hashtable shrink abort.")},
-    {"structsize", 0, 0, run_structsize, HELP("STRUCTSIZE", "    Return the size of different core C structures.")},
+     WORDS("HASHTABLE-CAN-ABORT-SHRINK <0|1>", "    Enable or disable the hashtable shrink abort.")},
+    {"structsize", 0, 0, run_structsize, WORDS("STRUCTSIZE", "    Return the size of different core C structures.")},
     {"help", 0, 0, run_help, NULL},
+    {"restart", 0, -1, restart_run,
+     WORDS("RESTART [<milliseconds>]",
+           "    Graceful restart: save config, db, restart after a <milliseconds> delay (default 0).")},
     {NULL, 0, 0, NULL, NULL}};
 
 static const struct debug_subcommand *subcommand_find(struct slice name) {
@@ -326,19 +332,15 @@ static uint32_t debug_flags(struct slice name) {
 }
 
 static const struct command_spec debug_commands[] = {
-    {.name = "debug",
-     .run = run_debug,
-     .arity = -2,
-     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE | CMD_SYSCMD,
-     .call_flags = debug_flags,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "Depends on subcommand.",
+    {COMMAND("debug", run_debug, -2, CMD_NO_DATA | CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE | CMD_SYSCMD,
+             .group = GROUP_SERVER, "1.0.0"),
+     .call_flags = debug_flags, .complexity = "Depends on subcommand.",
      .summary = "A container for what developers and tests need."},
     {.name = NULL}};
 
 const struct feature debug_feature = {
     .name = "debug",
     .commands = COMMANDS(debug_commands),
-    .debug = DEBUG_SUBCOMMANDS(general, debug_data_subcommands, debug_follow_subcommands, debug_barrier_subcommands),
+    .debug = DEBUG_SUBCOMMANDS(general, debug_data_subcommands, debug_follow_subcommands, debug_barrier_subcommands,
+                               debug_client_subcommands, rdma_debug_subcommands),
 };

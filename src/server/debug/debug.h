@@ -13,7 +13,7 @@
 #ifndef SERVER_DEBUG_DEBUG_H
 #define SERVER_DEBUG_DEBUG_H
 #include "lib/hash/sha1.h"
-#include "server/command/command.h"
+#include "server/command/spec.h"
 
 struct digest {
     unsigned char bytes[SHA1_SIZE];
@@ -37,6 +37,9 @@ struct debug_subcommand {
 };
 void debug_register(const struct debug_subcommand
                         *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
+/* Checks enable-debug-command or enable-module-command and replies with the refusal. `command` is the command's name in
+ * capitals. */
+bool debug_permitted(struct call *call, int permission, const char *command, const char *option);
 /* Replies with an error while a data set is being loaded: subcommands that replace or fill the databases. */
 bool debug_refused_by_load(struct call *call);
 void debug_reply_unknown(struct call *call); /* the error for an unknown argument */

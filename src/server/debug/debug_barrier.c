@@ -68,10 +68,9 @@ static void run_reply_barrier(struct call *call) {
 
 const struct debug_subcommand debug_barrier_subcommands[] = {
     {"reply-barrier", 1, 2, run_reply_barrier,
-     (const char *const[]){
-         "REPLY-BARRIER <HOLD|RELEASE [<number>]|PASS-READS|STATUS|OFF>",
-         "    Hold the replies to writes from now on; release those of all writes so far, or of the first <number>",
-         "    since HOLD; answer reads from now on; show the numbers of writes, of unreleased ones, and of clients "
-         "that",
-         "    wait; release all and end it.", NULL}},
+     WORDS("REPLY-BARRIER <HOLD|RELEASE [<number>]|PASS-READS|STATUS|OFF>",
+           "    Hold the replies to writes from now on; release those of all writes so far, or of the first <number>",
+           "    since HOLD; answer reads from now on; show the numbers of writes, of unreleased ones, and of clients "
+           "that",
+           "    wait; release all and end it.")},
     {NULL, 0, 0, NULL, NULL}};

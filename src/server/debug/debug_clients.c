@@ -24,8 +24,7 @@ static void run_client_eviction(struct call *call) {
         return;
     }
     size_t bytes[BUCKETS] = {0}, counts[BUCKETS] = {0};
-    list_each(clients_all(), link) {
-        struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), struct client, link, client) {
         size_t used = client_limited_memory(client);
         if (!used) continue; /* cannot be evicted */
         bytes[bucket_of(used)] += used;
@@ -67,10 +66,8 @@ static void run_replybuffer(struct call *call) {
         client_reply_peak_reset_ms = -1;
     } else if (slice_is(call->argv[3], "reset")) {
         client_reply_peak_reset_ms = REPLY_PEAK_MS;
-    } else if (!parse_int64(call->argv[3], &client_reply_peak_reset_ms)) {
-        reply_not_integer(call->reply);
+    } else if (!argument_integer(call, 3, &client_reply_peak_reset_ms))
         return;
-    }
     reply_ok(call->reply);
 }
 
@@ -97,24 +94,21 @@ static void run_force_tls_write_error(struct call *call) {
     reply_ok(call->reply);
 }
 
-#define HELP(...)                                                                                                      \
-    (const char *const[]) {                                                                                            \
-        __VA_ARGS__, NULL                                                                                              \
-    }
 const struct debug_subcommand debug_client_subcommands[] = {
     {"client-enforce-reply-list", 1, 1, run_enforce_reply_list,
-     HELP("CLIENT-ENFORCE-REPLY-LIST <0|1>", "    When set to 1, it enforces the use of the client reply list directly",
-          "    and avoids using the client's static buffer.")},
+     WORDS("CLIENT-ENFORCE-REPLY-LIST <0|1>",
+           "    When set to 1, it enforces the use of the client reply list directly",
+           "    and avoids using the client's static buffer.")},
     {"client-eviction", 0, 0, run_client_eviction,
-     HELP("CLIENT-EVICTION", "    Show low level client eviction pools info (maxmemory-clients).")},
+     WORDS("CLIENT-EVICTION", "    Show low level client eviction pools info (maxmemory-clients).")},
     {"force-tls-write-error", 1, 1, run_force_tls_write_error,
-     HELP("FORCE-TLS-WRITE-ERROR <0|1>", "    Force TLS write error for testing.")},
+     WORDS("FORCE-TLS-WRITE-ERROR <0|1>", "    Force TLS write error for testing.")},
     {"replybuffer", 2, 2, run_replybuffer,
-     HELP("REPLYBUFFER PEAK-RESET-TIME <NEVER||RESET|time>",
-          "    Sets the time (in milliseconds) to wait between client reply buffer peak resets.",
-          "    In case NEVER is provided the last observed peak will never be reset",
-          "    In case RESET is provided the peak reset time will be restored to the default value",
-          "REPLYBUFFER RESIZING <0|1>", "    Enable or disable the reply buffer resize cron job")},
+     WORDS("REPLYBUFFER PEAK-RESET-TIME <NEVER||RESET|time>",
+           "    Sets the time (in milliseconds) to wait between client reply buffer peak resets.",
+           "    In case NEVER is provided the last observed peak will never be reset",
+           "    In case RESET is provided the peak reset time will be restored to the default value",
+           "REPLYBUFFER RESIZING <0|1>", "    Enable or disable the reply buffer resize cron job")},
     {"protect-client", 1, 1, run_protect_client,
-     HELP("PROTECT-CLIENT <id>", "    Protect a client from being freed, forcing deferred close.")},
+     WORDS("PROTECT-CLIENT <id>", "    Protect a client from being freed, forcing deferred close.")},
     {NULL, 0, 0, NULL, NULL}};

@@ -6,8 +6,11 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/notify.h"
+#include "server/command/command.h"
+#include "server/debug/debug.h"
 #include "server/role.h"
 #include "server/server.h"
+#include "store/extension.h"
 #include "store/keyspace.h"
 #include <stdio.h>
 #include <string.h>
@@ -33,13 +36,23 @@ static void digest_mix_number(struct digest *digest, uint32_t number) {
                               (unsigned char)(number >> 8), (unsigned char)number};
     digest_mix(digest, slice_make(bytes, 4));
 }
-enum { STREAM_NUMBER = 6 /* 5 is the number of module values in Valkey */ };
-static void digest_entry(struct digest *digest, const struct entry *entry) {
+enum { EXTENSION_NUMBER = 5, STREAM_NUMBER = 6 }; /* the numbers of the types in Valkey */
+static void digest_extension(struct digest *digest, const struct entry *entry, int db) {
+    const struct extension_value *structure = extension_of(entry);
+    struct extension_place place = {db, entry_key(entry)};
+    const struct extension_methods *methods = structure->type->methods;
+    if (methods->digest) methods->digest(structure->type, &place, structure->value, digest);
+}
+static void digest_entry(struct digest *digest, const struct entry *entry, int db) {
     enum value_type type = entry_type(entry);
-    digest_mix_number(digest, type == TYPE_STREAM ? STREAM_NUMBER : type);
+    digest_mix_number(digest, type == TYPE_STREAM      ? STREAM_NUMBER
+                              : type == TYPE_EXTENSION ? EXTENSION_NUMBER
+                                                       : (uint32_t)type);
     if (type == TYPE_STRING) {
         char text[STRING_NUMBER_TEXT];
         digest_mix(digest, entry_string(entry, text));
+    } else if (type == TYPE_EXTENSION) {
+        digest_extension(digest, entry, db);
     } else if (value_ops[type]) {
         value_ops[type]->digest(entry, digest);
     }
@@ -60,7 +73,7 @@ static void run_digest(struct call *call) {
         for (struct entry *entry; (entry = db_iterate_next(it));) {
             struct digest digest = {{0}};
             digest_mix(&digest, entry_key(entry));
-            digest_entry(&digest, entry);
+            digest_entry(&digest, entry, id);
             digest_xor(&whole, slice_make(digest.bytes, SHA1_SIZE));
         }
         db_iterate_end(it);
@@ -75,7 +88,7 @@ static void run_digest_value(struct call *call) {
     for (int i = 2; i < call->argc; i++) {
         struct digest digest = {{0}};
         struct entry *entry = find_entry(call, call->argv[i]);
-        if (entry) digest_entry(&digest, entry);
+        if (entry) digest_entry(&digest, entry, db_id(call->db));
         reply_digest(call, &digest);
     }
 }
@@ -83,10 +96,9 @@ static void run_digest_value(struct call *call) {
 /* --- OBJECT, HTSTATS, POPULATE --- */
 
 /* Bytes of a value in an RDB file, without the type byte. */
-static size_t serialized_length(const struct entry *entry) {
-    struct memory_output bytes;
-    memory_output_init(&bytes);
-    rdb_write_value(&bytes.out, entry, RDB_VERSION);
+static size_t serialized_length(const struct entry *entry, int db) {
+    struct memory_output bytes = MEMORY_OUTPUT_INIT;
+    rdb_write_value(&bytes.out, entry, db, RDB_VERSION);
     size_t len = memory_output_slice(&bytes).len;
     memory_output_free(&bytes);
     return len;
@@ -100,7 +112,8 @@ static void run_object(struct call *call) {
     char text[600], serialized[48] = "", access[96], more[200] = "";
     const struct debug_value_ops *ops = value_ops[entry_type(entry)];
     bool fast = call->argc == 4 && slice_is(call->argv[3], "fast");
-    if (!fast) snprintf(serialized, sizeof serialized, " serializedlength:%zu", serialized_length(entry));
+    if (!fast)
+        snprintf(serialized, sizeof serialized, " serializedlength:%zu", serialized_length(entry, db_id(call->db)));
     if (ops && ops->describe) ops->describe(entry, fast, more, sizeof more);
     uint32_t idle = entry_idle_seconds(entry), clock = ((uint32_t)(clock_ms() / 1000) - idle) & 0xffffff;
     if (store_settings.lfu)
@@ -150,8 +163,7 @@ static void run_htstats(struct call *call) {
         return;
     }
     bool full = call->argc == 4 && slice_is(call->argv[3], "full");
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     struct hashtable_stats keys[2] = {{0}}, expires[2] = {{0}};
     db_keys_stats(db, keys);
     db_expires_stats(db, expires);
@@ -173,8 +185,7 @@ static void run_htstats_key(struct call *call) {
         return;
     }
     struct hashtable_stats stats[2] = {{0}};
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     hashtable_stats_add(table, stats);
     describe_tables(&text, "", stats, call->argc == 4 && slice_is(call->argv[3], "full"));
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
@@ -183,8 +194,7 @@ static void run_htstats_key(struct call *call) {
 /* A positive number, as POPULATE accepts it. */
 static bool take_count(struct call *call, int index, int64_t *count) {
     if (parse_int64(call->argv[index], count) && *count >= 0) return true;
-    reply_error(call->reply, "ERR value is out of range, must be positive");
-    return false;
+    return reply_error(call->reply, "ERR value is out of range, must be positive");
 }
 static void run_populate(struct call *call) {
     if (debug_refused_by_load(call)) return;
@@ -280,31 +290,27 @@ static void run_protocol(struct call *call) {
     }
 }
 
-#define HELP(...)                                                                                                      \
-    (const char *const[]) {                                                                                            \
-        __VA_ARGS__, NULL                                                                                              \
-    }
 const struct debug_subcommand debug_data_subcommands[] = {
-    {"digest", 0, 0, run_digest, HELP("DIGEST", "    Output a hex signature representing the current DB content.")},
+    {"digest", 0, 0, run_digest, WORDS("DIGEST", "    Output a hex signature representing the current DB content.")},
     {"digest-value", 0, -1, run_digest_value,
-     HELP("DIGEST-VALUE <key> [<key> ...]", "    Output a hex signature of the values of all the specified keys.")},
+     WORDS("DIGEST-VALUE <key> [<key> ...]", "    Output a hex signature of the values of all the specified keys.")},
     {"htstats", 1, 2, run_htstats,
-     HELP("HTSTATS <dbid> [full]", "    Return hash table statistics of the specified database.")},
+     WORDS("HTSTATS <dbid> [full]", "    Return hash table statistics of the specified database.")},
     {"htstats-key", 1, 2, run_htstats_key,
-     HELP("HTSTATS-KEY <key> [full]", "    Like HTSTATS but for the hash table stored at <key>'s value.")},
+     WORDS("HTSTATS-KEY <key> [full]", "    Like HTSTATS but for the hash table stored at <key>'s value.")},
     {"object", 1, 2, run_object,
-     HELP("OBJECT <key> [fast]", "    Show low level info about `key` and associated value.",
-          "    Some fields of the default behavior may be time consuming to fetch,",
-          "    and `fast` can be passed to avoid fetching them.")},
+     WORDS("OBJECT <key> [fast]", "    Show low level info about `key` and associated value.",
+           "    Some fields of the default behavior may be time consuming to fetch,",
+           "    and `fast` can be passed to avoid fetching them.")},
     {"sdslen", 1, 1, run_sdslen,
-     HELP("SDSLEN <key>", "    Show low level SDS string info representing `key` and value.")},
+     WORDS("SDSLEN <key>", "    Show low level SDS string info representing `key` and value.")},
     {"populate", 1, 3, run_populate,
-     HELP("POPULATE <count> [<prefix>] [<size>]",
-          "    Create <count> string keys named key:<num>. If <prefix> is specified then",
-          "    it is used instead of the 'key' prefix. These are not propagated to",
-          "    replicas. Cluster slots are not respected so keys not belonging to the",
-          "    current node can be created in cluster mode.")},
+     WORDS("POPULATE <count> [<prefix>] [<size>]",
+           "    Create <count> string keys named key:<num>. If <prefix> is specified then",
+           "    it is used instead of the 'key' prefix. These are not propagated to",
+           "    replicas. Cluster slots are not respected so keys not belonging to the",
+           "    current node can be created in cluster mode.")},
     {"protocol", 1, 1, run_protocol,
-     HELP("PROTOCOL <type>", "    Reply with a test value of the specified type. <type> can be: string,",
-          "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,", "    true, false.")},
+     WORDS("PROTOCOL <type>", "    Reply with a test value of the specified type. <type> can be: string,",
+           "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,", "    true, false.")},
     {NULL, 0, 0, NULL, NULL}};

@@ -10,7 +10,7 @@
 static struct subscribers followers;
 static struct memory_output pending; /* the first command of a group, until a second one shows that it needs MULTI */
 
-static void mark(struct propagation_writer *writer) {} /* `pending` is empty where a group begins */
+static void debug_follow_mark(struct propagation_writer *writer) {} /* `pending` is empty where a group begins */
 static void insert(struct propagation_writer *writer, struct slice bytes) {
     struct memory_output first = pending;
     memory_output_init(&pending);
@@ -18,7 +18,7 @@ static void insert(struct propagation_writer *writer, struct slice bytes) {
     output_write(&pending.out, memory_output_slice(&first));
     memory_output_free(&first);
 }
-static struct propagation_writer writer = {.out = &pending.out, .mark = mark, .insert = insert};
+static struct propagation_writer writer = {.out = &pending.out, .mark = debug_follow_mark, .insert = insert};
 
 static void send_pending(void) {
     subscribers_send(&followers, memory_output_slice(&pending));
@@ -38,12 +38,12 @@ static void follow_end(struct propagation_listener *self) {
 }
 static struct propagation_listener listener = {.command = follow_command, .begin = follow_begin, .end = follow_end};
 
-static void leave(struct client *client) {
+static void debug_follow_leave(struct client *client) {
     if (!subscribers_leave(&followers, client) || followers.count) return;
     propagate_unlisten(&listener);
     memory_output_free(&pending);
 }
-static struct client_listener client_listener = {.freed = leave, .reset = leave};
+static struct client_listener client_listener = {.freed = debug_follow_leave, .reset = debug_follow_leave};
 
 static void run_follow(struct call *call) {
     if (!call->client->conn || call->client->flags & CLIENT_DENY_BLOCKING) {
@@ -65,7 +65,5 @@ static void run_follow(struct call *call) {
 
 const struct debug_subcommand debug_follow_subcommands[] = {
     {"follow", 0, 0, run_follow,
-     (const char *const[]){
-         "FOLLOW", "    From now on send this client every change as others would have to repeat it, as requests.",
-         NULL}},
+     WORDS("FOLLOW", "    From now on send this client every change as others would have to repeat it, as requests.")},
     {NULL, 0, 0, NULL, NULL}};

@@ -1,6 +1,7 @@
 /* child.c: see child.h. */
 #include "server/process/child.h"
 #include "lib/structures/hashtable.h"
+#include "lib/system/background.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -11,10 +12,12 @@
 #include "server/command/propagate.h"
 #include "server/process/process.h"
 #include "server/process/process_title.h"
+#include "server/server_events.h"
 #include "server/stats/latency_monitor.h"
 #ifdef USE_RDMA
 #include "net/rdma/rdma.h"
 #endif
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -23,6 +26,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +44,7 @@ static bool resizing_enabled = true;
 /* The children as the server sees them. */
 static struct child_process child; /* of child_start() */
 static struct list slots = LIST_INIT(slots);
-static uint64_t last_cow;
+static uint64_t last_cow, last_module_cow;
 static size_t sessions;
 
 /* The child's own state */
@@ -56,14 +60,14 @@ enum child_kind child_kind(void) {
     if (child.job) return child.job->kind;
     return slots.len ? CHILD_SLOTS : CHILD_NONE;
 }
-pid_t child_pid(void) {
+pid_t child_active_pid(void) {
     return child.job ? child.pid : 0;
 }
 uint64_t child_last_cow(void) {
     return last_cow;
 }
-bool child_is_self(void) {
-    return self.yes;
+uint64_t child_last_module_cow(void) {
+    return last_module_cow;
 }
 
 static void progress_add(struct child_progress *progress, const struct child_process *process) {
@@ -149,8 +153,20 @@ static void close_descriptors(const struct child_job *job) {
     close_range_of(from, ~0U);
 }
 
-static _Noreturn void run_child(struct child_job *job, int pipe_fd) {
-    self.yes = true;
+/* A child that runs the code of a module may use any descriptor, but must not hold the ports. */
+static void close_listeners(void) {
+    DIR *directory = opendir("/proc/self/fd");
+    if (!directory) return;
+    for (const struct dirent *entry; (entry = readdir(directory));) {
+        int fd = atoi(entry->d_name), listens = 0;
+        socklen_t len = sizeof listens;
+        if (fd > STDERR_FILENO && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0 && listens) close(fd);
+    }
+    closedir(directory);
+}
+
+static void become_child(struct child_job *job, int pipe_fd) {
+    self.yes = server.is_child = true;
     self.pipe_fd = pipe_fd;
     self.job = job;
     self.next_report_us = clock_monotonic_us() + REPORT_INTERVAL_US;
@@ -158,7 +174,10 @@ static _Noreturn void run_child(struct child_job *job, int pipe_fd) {
     rdma_after_fork_child();
 #endif
     become_ordinary_process();
-    close_descriptors(job);
+    if (job->run)
+        close_descriptors(job);
+    else
+        close_listeners();
     log_set_role('C');
     child.job = NULL; /* the server's children are not this process's */
     list_init(&slots);
@@ -177,7 +196,6 @@ static _Noreturn void run_child(struct child_job *job, int pipe_fd) {
     const char *cpus = job->kind == CHILD_AOF ? process_aof_rewrite_cpulist() : process_bgsave_cpulist();
     int pinned = pin_thread(cpus);
     if (pinned < 0) log_warning("Could not pin a child process to the CPUs %s: %s", cpus, strerror(-pinned));
-    _exit(job->run(job));
 }
 
 /* Bytes of pages that this process no longer shares: the memory cost of the fork so far. */
@@ -258,6 +276,7 @@ static bool reap(struct child_process *process, int options) {
         sessions--;
     else
         last_cow = process->last.cow;
+    if (job->kind == CHILD_MODULE) last_module_cow = process->last.cow;
     if (job->kind == CHILD_SLOTS) list_remove(&slots, &process->link);
     event_timer_cancel(server.loop, &process->reap_timer);
     event_io_remove(server.loop, &process->pipe);
@@ -266,6 +285,7 @@ static bool reap(struct child_process *process, int options) {
     value_arena_defer_free(false);
     apply_sharing();
     job->done(job, WIFEXITED(state) ? WEXITSTATUS(state) : 0, WIFSIGNALED(state) ? WTERMSIG(state) : 0);
+    server_event(EVENT_FORK_CHILD, 1, NULL); /* last: a module that hears of it may fork again */
     return true;
 }
 
@@ -307,8 +327,14 @@ static pid_t start(struct child_process *process, struct child_job *job) {
     job->keys_total = count_keys();
     value_arena_defer_free(true);
     uint64_t began = clock_monotonic_us();
+    background_before_fork();
     pid_t pid = fork();
-    if (pid == 0) run_child(job, ends[1]);
+    if (pid == 0) {
+        close(ends[0]);
+        become_child(job, ends[1]);
+        if (job->run) _exit(job->run(job));
+        return 0;
+    }
     int error = errno;
     uint64_t took = clock_monotonic_us() - began;
     close(ends[1]);
@@ -322,6 +348,7 @@ static pid_t start(struct child_process *process, struct child_job *job) {
     child_stats.latest_fork_us = took;
     child_stats.fork_rate = (double)mem_used() / (double)(took ? took : 1) * 1000000 / (1 << 30);
     latency_event("fork", took);
+    server_event(EVENT_FORK_CHILD, 0, NULL);
     *process =
         (struct child_process){.job = job, .pid = pid, .fd = ends[0], .pipe.fd = -1, .started_ms = clock_mono_ms()};
     int result = event_io_set(server.loop, &process->pipe, process->fd, EVENT_READ, pipe_ready);

@@ -30,7 +30,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum child_kind { CHILD_NONE, CHILD_RDB, CHILD_AOF, CHILD_REPLICATION, CHILD_SLOTS, CHILD_SESSION };
+enum child_kind { CHILD_NONE, CHILD_RDB, CHILD_AOF, CHILD_REPLICATION, CHILD_SLOTS, CHILD_SESSION, CHILD_MODULE };
 enum { CHILD_KEEP_MAX = 64 };
 
 /* Work for a child. The job belongs to its owner and must stay valid until done() returns. */
@@ -40,7 +40,8 @@ struct child_job {
     const char *log_name; /* in the log: "Killing running RDB child", "Fork CoW for RDB" */
     const int *keep; /* descriptors that the child keeps open besides 0 to 2, at most CHILD_KEEP_MAX; may be NULL */
     int keep_count;
-    /* In the child. Returns the exit status: 0 is success. */
+    /* In the child. Returns the exit status: 0 is success. NULL (CHILD_MODULE): child_start() returns 0 in the child,
+     * which keeps all descriptors but those on which the server listens. */
     int (*run)(struct child_job *job);
     /* In the server, after the child was reaped: its exit status, or the signal that ended it (else 0). A child that
      * child_kill() ended has the signal CHILD_KILL_SIGNAL. The next child may be started from here. */
@@ -51,7 +52,7 @@ struct child_job {
 /* Forks. Returns the child's process id, -EBUSY if another child runs, or the negative errno of pipe() or fork(). */
 pid_t child_start(struct child_job *job);
 enum child_kind child_kind(void); /* the running child; CHILD_SLOTS: one or more of this kind; CHILD_NONE: none */
-pid_t child_pid(void);            /* 0: none, or of the kind CHILD_SLOTS */
+pid_t child_active_pid(void);     /* 0: none, or of the kind CHILD_SLOTS */
 static inline bool child_active(void) {
     return child_kind() != CHILD_NONE;
 }
@@ -93,7 +94,6 @@ size_t child_sessions(void);                            /* that run */
 void child_report(uint64_t keys);
 void child_report_end(void);
 uint64_t child_reported_keys(void); /* the number last passed to child_report() */
-bool child_is_self(void);           /* this process is a child */
 
 /* What the running child has reported, those of slots together; zeros if none runs. Bytes, keys, seconds since the last
  * report. */
@@ -104,6 +104,7 @@ struct child_progress {
 };
 struct child_progress child_progress(void);
 uint64_t child_last_cow(void); /* bytes, of the last child that was reaped */
+uint64_t child_last_module_cow(void);
 struct child_stats {
     uint64_t latest_fork_us, total_forks;
     double fork_rate; /* GB of memory a second, of the last fork */

@@ -34,7 +34,7 @@ static char line[1024];
 static size_t line_len;
 
 /* Building a line without printf */
-static void put(const char *text) {
+static void crash_put(const char *text) {
     size_t len = strlen(text);
     if (len > sizeof line - 2 - line_len) len = sizeof line - 2 - line_len;
     memcpy(line + line_len, text, len);
@@ -43,20 +43,20 @@ static void put(const char *text) {
 static void put_number(int64_t value) {
     char text[NUMBER_TEXT_MAX];
     text[format_int64(text, value)] = 0;
-    put(text);
+    crash_put(text);
 }
 static void put_hex(uint64_t value, int digits) {
     char text[17];
     for (int i = digits - 1; i >= 0; i--, value >>= 4) text[i] = "0123456789abcdef"[value & 15];
     text[digits] = 0;
-    put(text);
+    crash_put(text);
 }
 static void put_bytes(struct slice bytes, size_t max) {
     for (size_t i = 0; i < bytes.len && i < max; i++) {
         char text[2] = {bytes.data[i] >= ' ' && bytes.data[i] <= '~' ? bytes.data[i] : '.', 0};
-        put(text);
+        crash_put(text);
     }
-    if (bytes.len > max) put("...");
+    if (bytes.len > max) crash_put("...");
 }
 static void put_line(void) {
     line[line_len++] = '\n';
@@ -65,9 +65,9 @@ static void put_line(void) {
     line_len = 0;
 }
 static void put_title(const char *title) {
-    put("\n------ ");
-    put(title);
-    put(" ------");
+    crash_put("\n------ ");
+    crash_put(title);
+    crash_put(" ------");
     put_line();
 }
 
@@ -95,49 +95,49 @@ static uint64_t instruction_of(const ucontext_t *context) {
 static void report_head(int number, const siginfo_t *info, const ucontext_t *context) {
     log_write_raw("\n=== VALKEY BUG REPORT START: Cut & paste starting from here ===\n");
     log_write_from_handler("The server crashed. The report that follows helps to find the cause.");
-    put("Valkey " SERVER_VERSION " crashed by signal: ");
+    crash_put("Valkey " SERVER_VERSION " crashed by signal: ");
     put_number(number);
-    put(" (");
-    put(signal_name(number));
-    put("), si_code: ");
+    crash_put(" (");
+    crash_put(signal_name(number));
+    crash_put("), si_code: ");
     put_number(info->si_code);
     put_line();
     if (number != SIGABRT && info->si_code > 0) {
-        put("Accessing address: 0x");
+        crash_put("Accessing address: 0x");
         put_hex((uint64_t)(uintptr_t)info->si_addr, 16);
         put_line();
     }
     if (info->si_code == SI_USER) {
-        put("Killed by PID: ");
+        crash_put("Killed by PID: ");
         put_number(info->si_pid);
-        put(", UID: ");
+        crash_put(", UID: ");
         put_number(info->si_uid);
         put_line();
     }
-    put("Crashed running the instruction at: 0x");
+    crash_put("Crashed running the instruction at: 0x");
     put_hex(instruction_of(context), 16);
     put_line();
 }
 
 static void report_frame(const void *address) {
     Dl_info info;
-    put("0x");
+    crash_put("0x");
     put_hex((uint64_t)(uintptr_t)address, 16);
     if (dladdr(address, &info) && info.dli_fname) {
         const char *name = strrchr(info.dli_fname, '/');
-        put(" ");
-        put(name ? name + 1 : info.dli_fname);
-        put("(");
+        crash_put(" ");
+        crash_put(name ? name + 1 : info.dli_fname);
+        crash_put("(");
         if (info.dli_sname) {
-            put(info.dli_sname);
-            put("+0x");
+            crash_put(info.dli_sname);
+            crash_put("+0x");
             put_hex((uint64_t)((const char *)address - (const char *)info.dli_saddr), 4);
         } else {
             /* A static function: the offset in the file, for addr2line. */
-            put("+0x");
+            crash_put("+0x");
             put_hex((uint64_t)((const char *)address - (const char *)info.dli_fbase), 8);
         }
-        put(")");
+        crash_put(")");
     }
     put_line();
 }
@@ -146,10 +146,10 @@ static void report_stack(const ucontext_t *context) {
     void *frames[FRAMES_MAX];
     line_len = 0;
     put_title("STACK TRACE");
-    put("EIP:");
+    crash_put("EIP:");
     put_line();
     report_frame((const void *)(uintptr_t)instruction_of(context));
-    put("\nBacktrace:");
+    crash_put("\nBacktrace:");
     put_line();
     int count = backtrace(frames, FRAMES_MAX);
     for (int i = 0; i < count; i++) report_frame(frames[i]);
@@ -167,47 +167,47 @@ static void report_registers(const ucontext_t *context) {
                      {"R10", REG_R10}, {"R11", REG_R11}, {"R12", REG_R12}, {"R13", REG_R13}, {"R14", REG_R14},
                      {"R15", REG_R15}, {"RIP", REG_RIP}, {"EFL", REG_EFL}};
     for (size_t i = 0; i < sizeof registers / sizeof *registers; i++) {
-        put(registers[i].name);
-        put(":");
+        crash_put(registers[i].name);
+        crash_put(":");
         put_hex((uint64_t)context->uc_mcontext.gregs[registers[i].index], 16);
-        put(i % 4 == 3 ? "\n" : " ");
+        crash_put(i % 4 == 3 ? "\n" : " ");
     }
     put_line();
     if (server_settings.hide_user_data) {
-        put("The stack is left out: hide-user-data-from-log is on.");
+        crash_put("The stack is left out: hide-user-data-from-log is on.");
         put_line();
         return;
     }
     const uint64_t *stack = (const uint64_t *)(uintptr_t)context->uc_mcontext.gregs[REG_RSP];
     for (int i = WORDS_SHOWN - 1; i >= 0; i--) {
-        put("(");
+        crash_put("(");
         put_hex((uint64_t)(uintptr_t)(stack + i), 16);
-        put(") -> ");
+        crash_put(") -> ");
         put_hex(stack[i], 16);
         put_line();
     }
 #elif defined(__aarch64__)
     for (int i = 0; i < 31; i++) {
-        put("X");
+        crash_put("X");
         put_number(i);
-        put(":");
+        crash_put(":");
         put_hex((uint64_t)context->uc_mcontext.regs[i], 16);
-        put(i % 4 == 3 ? "\n" : " ");
+        crash_put(i % 4 == 3 ? "\n" : " ");
     }
-    put("SP:");
+    crash_put("SP:");
     put_hex((uint64_t)context->uc_mcontext.sp, 16);
-    put(" PC:");
+    crash_put(" PC:");
     put_hex((uint64_t)context->uc_mcontext.pc, 16);
     put_line();
 #else
-    put("not known on this machine");
+    crash_put("not known on this machine");
     put_line();
 #endif
 }
 
 static void report_field(const char *name, int64_t value) {
-    put(name);
-    put(":");
+    crash_put(name);
+    crash_put(":");
     put_number(value);
     put_line();
 }
@@ -225,11 +225,11 @@ static void report_state(void) {
     for (int i = 0; server.keyspace && i < keyspace_databases(server.keyspace); i++) {
         const struct db *db = keyspace_db(server.keyspace, i);
         if (!db_size(db)) continue;
-        put("db");
+        crash_put("db");
         put_number(i);
-        put(":keys=");
+        crash_put(":keys=");
         put_number((int64_t)db_size(db));
-        put(",expires=");
+        crash_put(",expires=");
         put_number((int64_t)db_expires(db));
         put_line();
     }
@@ -255,24 +255,36 @@ static void report_cluster(void) {
     log_bytes_write(&out, 0);
 }
 
+static void (*write_modules)(struct output *out);
+void crash_set_modules(void (*write)(struct output *out)) {
+    write_modules = write;
+}
+static void report_modules(void) {
+    struct output out = {.pos = log_bytes, .end = log_bytes + OUTPUT_RESERVE_MAX, .ops = &log_output_ops};
+    if (!write_modules) return;
+    put_title("MODULES INFO OUTPUT");
+    write_modules(&out);
+    log_bytes_write(&out, 0);
+}
+
 static void report_call(void) {
     const struct call *call = dispatch_running();
     if (!call) return;
     put_title("CURRENT CLIENT INFO");
-    put("command: ");
-    put(call->command->full_name);
+    crash_put("command: ");
+    crash_put(call->command->full_name);
     put_line();
     report_field("arguments", call->argc);
     for (int i = 0; i < call->argc && i < ARGUMENTS_SHOWN; i++) {
-        put("argv[");
+        crash_put("argv[");
         put_number(i);
-        put("]: ");
+        crash_put("]: ");
         put_number((int64_t)call->argv[i].len);
-        put(" bytes");
+        crash_put(" bytes");
         if (!server_settings.hide_user_data) {
-            put(": '");
+            crash_put(": '");
             put_bytes(call->argv[i], ARGUMENT_SHOWN);
-            put("'");
+            crash_put("'");
         }
         put_line();
     }
@@ -294,19 +306,31 @@ static _Noreturn void die(int number) {
     _exit(1); /* not reached if the signal ends the process */
 }
 
+static const char report_end[] =
+    "\n=== VALKEY BUG REPORT END. Make sure to include from START to END. ===\n\n"
+    "       Please report the crash, with this text, what was being done, and the version of the "
+    "operating system.\n\n";
+
 static void crashed(int number, siginfo_t *info, void *data) {
     const ucontext_t *context = data;
-    if (!server_settings.crash_log || reporting) die(number);
-    reporting = 1;
+    if (!server_settings.crash_log || reporting == 2) die(number);
+    bool again = reporting;
+    reporting = again ? 2 : 1;
+    line_len = 0;
+    if (again)
+        log_write_from_handler("Crashed running signal handler. Providing reduced version of recursive crash report.");
     report_head(number, info, context);
     report_stack(context);
+    if (again) {
+        log_write_raw(report_end);
+        die(number);
+    }
     report_registers(context);
     report_state();
     report_call();
     report_cluster();
-    log_write_raw("\n=== VALKEY BUG REPORT END. Make sure to include from START to END. ===\n\n"
-                  "       Please report the crash, with this text, what was being done, and the version of the "
-                  "operating system.\n\n");
+    report_modules(); /* calls functions of modules, and so comes last */
+    log_write_raw(report_end);
     if (server_settings.exit_on_panic && number == SIGABRT) _exit(1);
     die(number);
 }
@@ -344,13 +368,7 @@ static const char *apply_watchdog(void) {
 }
 
 const struct config_option watchdog_options[] = {
-    {.name = "watchdog-period",
-     .type = CONFIG_INT,
-     .flags = CONFIG_HIDDEN,
-     .value = &watchdog_period,
-     .initial = "0",
-     .min = 0,
-     .max = INT32_MAX,
+    {OPTION("watchdog-period", CONFIG_INT, &watchdog_period, "0"), .flags = CONFIG_HIDDEN, .min = 0, .max = INT32_MAX,
      .apply = apply_watchdog},
     {.name = NULL},
 };
@@ -361,7 +379,7 @@ static void out_of_memory(size_t size) {
 }
 
 static void must_failed(const char *text) {
-    log_warning("=== ASSERTION FAILED ===");
+    log_warning(reporting ? "=== RECURSIVE ASSERTION FAILED ===" : "=== ASSERTION FAILED ===");
     log_warning("%s", text);
 }
 

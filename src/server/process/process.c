@@ -6,12 +6,10 @@
 #include "lib/system/version.h"
 #include "lib/text/number.h"
 #include "net/pin.h"
-#include "server/clients/client.h"
-#include "server/clients/io_threads.h"
 #include "server/feature.h"
+#include "server/config/config.h"
 #include "server/process/crash.h"
 #include "server/process/process_title.h"
-#include "server/process/restart.h"
 #include "server/process/shutdown.h"
 #include "server/role.h"
 #include "server/server.h"
@@ -21,14 +19,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef USE_SYSTEMD
 #include <systemd/sd-daemon.h>
 #endif
 
-enum { RESERVED_FILES = 32, OOM_VALUES = 3, OOM_MIN = -1000, OOM_MAX = 1000 };
+enum { OOM_VALUES = 3, OOM_MIN = -1000, OOM_MAX = 1000 };
 enum supervision { SUPERVISED_NO, SUPERVISED_AUTO, SUPERVISED_SYSTEMD, SUPERVISED_UPSTART };
 enum oom_mode { OOM_NO, OOM_RELATIVE, OOM_ABSOLUTE };
 
@@ -262,87 +259,6 @@ static void get_oom_values(const struct config_option *option, struct output *ou
     output_write(out, (struct slice){text, (size_t)len});
 }
 
-/* --- Open files --- */
-
-bool process_raise_open_files(void) {
-    rlim_t wanted = (rlim_t)client_settings.maxclients + RESERVED_FILES + (rlim_t)io_threads_descriptors();
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return false;
-    if (limit.rlim_cur >= wanted) return true;
-    limit.rlim_cur = wanted;
-    if (limit.rlim_max < wanted) limit.rlim_max = wanted;
-    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
-static bool raise_open_files(rlim_t files, rlim_t hard) {
-    return setrlimit(RLIMIT_NOFILE, &(struct rlimit){files, files > hard ? files : hard}) == 0;
-}
-
-/* Raises the limit to the largest possible number of `wanted`, `wanted` - 16, ... that is greater than the present one.
- * Bisects these numbers: CONFIG SET maxclients may ask for billions. Returns the limit that is set. */
-static rlim_t raise_as_possible(rlim_t wanted, const struct rlimit *limit) {
-    enum { STEP = 16 };
-    rlim_t refused = 0, possible = (wanted - limit->rlim_cur + STEP - 1) / STEP; /* steps below `wanted` */
-    rlim_t best = limit->rlim_cur;
-    while (possible - refused > 1) {
-        rlim_t middle = refused + (possible - refused) / 2;
-        if (raise_open_files(wanted - middle * STEP, limit->rlim_max)) {
-            possible = middle;
-            best = wanted - middle * STEP;
-        } else {
-            refused = middle;
-        }
-    }
-    return best;
-}
-
-void process_adjust_open_files(void) {
-    const int reserved = RESERVED_FILES + io_threads_descriptors();
-    rlim_t wanted = (rlim_t)client_settings.maxclients + (rlim_t)reserved;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
-        log_warning("Unable to obtain the current NOFILE limit (%s), assuming 1024 and setting the max clients "
-                    "configuration accordingly.",
-                    strerror(errno));
-        client_settings.maxclients = 1024 - reserved;
-        return;
-    }
-    rlim_t before = limit.rlim_cur, best = wanted;
-    if (before >= wanted) return;
-    int error = 0;
-    if (!raise_open_files(wanted, limit.rlim_max)) {
-        error = errno;
-        /* The hard limit is the most that an unprivileged process may set. */
-        bool to_hard = wanted > limit.rlim_max && limit.rlim_max > before;
-        if (to_hard && raise_open_files(limit.rlim_max, limit.rlim_max))
-            best = limit.rlim_max;
-        else
-            best = raise_as_possible(to_hard ? limit.rlim_max : wanted, &limit);
-    }
-    if (best >= wanted) {
-        log_notice("Increased maximum number of open files to %llu (it was originally set to %llu).",
-                   (unsigned long long)wanted, (unsigned long long)before);
-        return;
-    }
-    int64_t asked = client_settings.maxclients;
-    if (best <= (rlim_t)reserved) {
-        log_warning("Your current 'ulimit -n' of %llu is not enough for the server to start. Please increase your open "
-                    "file limit to at least "
-                    "%llu. Exiting.",
-                    (unsigned long long)before, (unsigned long long)wanted);
-        exit(1);
-    }
-    client_settings.maxclients = (int64_t)best - reserved;
-    log_warning("You requested maxclients of %lld requiring at least %llu max file descriptors.", (long long)asked,
-                (unsigned long long)wanted);
-    log_warning("Server can't set maximum open files to %llu because of OS error: %s.", (unsigned long long)wanted,
-                strerror(error));
-    log_warning("Current maximum open files is %llu. maxclients has been reduced to %lld to compensate for low ulimit. "
-                "If you need higher "
-                "maxclients increase 'ulimit -n'.",
-                (unsigned long long)best, (long long)client_settings.maxclients);
-}
-
 void process_setup(void) {
     pin(server_cpulist, "the server");
     static struct role_listener listener = {.changed = role_changed};
@@ -365,20 +281,10 @@ static const struct config_name oom_modes[] = {
     }
 
 static const struct config_option process_options[] = {
-    {.name = "daemonize", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &daemonize, .initial = "no"},
-    {.name = "pidfile", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &pid_file, .initial = ""},
-    {.name = "supervised",
-     .type = CONFIG_ENUM,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &supervised,
-     .initial = "no",
-     .names = supervisions},
-    {.name = "oom-score-adj",
-     .type = CONFIG_ENUM,
-     .value = &oom_mode,
-     .initial = "no",
-     .names = oom_modes,
-     .apply = apply_oom},
+    {OPTION("daemonize", CONFIG_BOOL, &daemonize, "no"), .flags = CONFIG_IMMUTABLE},
+    {OPTION("pidfile", CONFIG_STRING, &pid_file, ""), .flags = CONFIG_IMMUTABLE},
+    {OPTION("supervised", CONFIG_ENUM, &supervised, "no"), .flags = CONFIG_IMMUTABLE, .names = supervisions},
+    {OPTION("oom-score-adj", CONFIG_ENUM, &oom_mode, "no"), .names = oom_modes, .apply = apply_oom},
     {.name = "oom-score-adj-values",
      .type = CONFIG_CUSTOM,
      .flags = CONFIG_MULTI_ARG,
@@ -386,11 +292,7 @@ static const struct config_option process_options[] = {
      .set = set_oom_values,
      .get = get_oom_values,
      .apply = apply_oom},
-    {.name = "jemalloc-bg-thread",
-     .type = CONFIG_BOOL,
-     .value = &purge_in_background,
-     .initial = "yes",
-     .apply = apply_purge},
+    {OPTION("jemalloc-bg-thread", CONFIG_BOOL, &purge_in_background, "yes"), .apply = apply_purge},
     CPULIST("server-cpulist", "server_cpulist", server_cpulist),
     CPULIST("bio-cpulist", "bio_cpulist", bio_cpulist),
     CPULIST("aof-rewrite-cpulist", "aof_rewrite_cpulist", aof_rewrite_cpulist),
@@ -401,5 +303,5 @@ static const struct config_option process_options[] = {
 const struct feature process_feature = {
     .name = "process",
     .options = OPTIONS(process_options, watchdog_options, process_title_options, shutdown_options),
-    .debug = DEBUG_SUBCOMMANDS(restart_debug_subcommands),
+    .commands = COMMANDS(shutdown_commands),
 };

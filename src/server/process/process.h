@@ -6,9 +6,7 @@
 void process_daemonize(void); /* if configured; forks */
 void process_setup(void);     /* CPUs, OOM score */
 void process_write_pid_file(void);
-void process_adjust_open_files(void); /* for maxclients; may lower it */
-bool process_raise_open_files(void);  /* as far as maxclients and the I/O threads need; false: not possible */
-void process_notify_ready(void);      /* to the supervisor */
+void process_notify_ready(void); /* to the supervisor */
 bool process_has_pid_file(void);
 void process_remove_files(void); /* pid file, unfinished file; async-signal-safe */
 /* A file that this process is writing and that is of no use unless it is completed; NULL: none, or it is complete. The

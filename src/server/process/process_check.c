@@ -18,7 +18,7 @@
 
 static const char clock_file[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-void check_say(struct check *check, const char *format, ...) {
+void check_say(struct process_check *check, const char *format, ...) {
     size_t len = strlen(check->text);
     va_list args;
     va_start(args, format);
@@ -26,7 +26,7 @@ void check_say(struct check *check, const char *format, ...) {
     va_end(args);
 }
 
-bool check_line(const struct check *check, char *line, size_t size, const char *format, ...) {
+bool check_line(const struct process_check *check, char *line, size_t size, const char *format, ...) {
     char path[4096];
     size_t len = (size_t)snprintf(path, sizeof path, "%s", check->root);
     if (len >= sizeof path) return false;
@@ -43,7 +43,7 @@ bool check_line(const struct check *check, char *line, size_t size, const char *
 }
 
 /* If reading the clock needs a system call, every loop turn pays for one. */
-static enum check_result check_clock(struct check *check) {
+static enum check_result check_clock(struct process_check *check) {
     enum { CALLS = 50000, SLOW_PERCENT = 10 };
     struct rusage before, after;
     struct timespec now;
@@ -64,14 +64,14 @@ static enum check_result check_clock(struct check *check) {
                : CHECK_OK;
 }
 
-static enum check_result check_xen_clock(struct check *check) {
+static enum check_result check_xen_clock(struct process_check *check) {
     char line[64];
     if (!check_line(check, line, sizeof line, "%s", clock_file)) return CHECK_SKIPPED;
     check_say(check, "The clock source is 'xen', which is slow. Run 'echo tsc > %s' as root.", clock_file);
     return strcmp(line, "xen") == 0 ? CHECK_FAILED : CHECK_OK;
 }
 
-static enum check_result check_overcommit(struct check *check) {
+static enum check_result check_overcommit(struct process_check *check) {
     char line[64];
     if (!check_line(check, line, sizeof line, "/proc/sys/vm/overcommit_memory")) return CHECK_SKIPPED;
     check_say(check, "Memory overcommit must be enabled! Without it, a background save or replication may fail under "
@@ -82,7 +82,7 @@ static enum check_result check_overcommit(struct check *check) {
     return atoi(line) == 1 ? CHECK_OK : CHECK_FAILED;
 }
 
-static enum check_result check_huge_pages(struct check *check) {
+static enum check_result check_huge_pages(struct process_check *check) {
     char line[128];
     if (!check_line(check, line, sizeof line, "/sys/kernel/mm/transparent_hugepage/enabled")) return CHECK_SKIPPED;
     check_say(check, "Transparent huge pages are always on: a child that saves makes the server copy 2 MiB for each "
@@ -101,7 +101,7 @@ static const struct check_entry checks[] = {{"slow-clocksource", check_clock},
 static int run_checks(const struct check_entry *entry, const char *root, bool details) {
     int failed = 0;
     for (; entry->name; entry++) {
-        struct check check = {.root = root};
+        struct process_check check = {.root = root};
         printf("[%s]...", entry->name);
         fflush(stdout);
         enum check_result result = entry->run(&check);
@@ -123,7 +123,7 @@ int process_check_system(const char *root) {
 }
 
 void process_check_system_warnings(void) {
-    struct check check = {.root = ""};
+    struct process_check check = {.root = ""};
     if (check_xen_clock(&check) == CHECK_FAILED) log_warning("WARNING %s", check.text);
     check.text[0] = 0;
     if (check_overcommit(&check) == CHECK_FAILED) log_warning("WARNING %s", check.text);

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum { NAME = 64, NAMES_MAX = 512, GIDS_MAX = 256 };
-struct names {
+struct rdma_names {
     int count;
     char text[NAMES_MAX][NAME];
 };
@@ -29,7 +29,7 @@ static int compare_names(const void *a, const void *b) {
 }
 
 /* The entries of a directory below the root, sorted. False: there is none. */
-static bool list(const struct check *check, struct names *names, const char *path) {
+static bool list(const struct process_check *check, struct rdma_names *names, const char *path) {
     char full[4096];
     names->count = 0;
     if ((size_t)snprintf(full, sizeof full, "%s%s", check->root, path) >= sizeof full) return false;
@@ -44,18 +44,18 @@ static bool list(const struct check *check, struct names *names, const char *pat
     return names->count > 0;
 }
 
-static bool devices_list(const struct check *check, struct names *devices) {
+static bool devices_list(const struct process_check *check, struct rdma_names *devices) {
     return list(check, devices, "/sys/class/infiniband");
 }
 
-static void separate(struct check *check, const char *separator) {
+static void separate(struct process_check *check, const char *separator) {
     if (check->text[0]) check_say(check, "%s", separator);
 }
 
 /* --- Devices --- */
 
-static enum check_result check_device(struct check *check) {
-    struct names devices;
+static enum check_result check_device(struct process_check *check) {
+    struct rdma_names devices;
     char line[256];
     if (!devices_list(check, &devices)) {
         const char *other = *check->root ? NULL : rdma_device_name();
@@ -68,7 +68,7 @@ static enum check_result check_device(struct check *check) {
                          "netdev eth0', or with the software device: 'utils/softrdma/softrdma valkey-server ...'");
         return CHECK_SKIPPED;
     }
-    struct check found = {.root = check->root};
+    struct process_check found = {.root = check->root};
     for (int i = 0; i < devices.count; i++) {
         const char *device = devices.text[i];
         if (check_line(check, line, sizeof line, "/sys/class/infiniband/%s/node_type", device) && atoi(line) == 4) {
@@ -90,9 +90,9 @@ static enum check_result check_device(struct check *check) {
 
 /* --- What the process needs --- */
 
-static enum check_result check_modules(struct check *check) {
+static enum check_result check_modules(struct process_check *check) {
     static const char *const modules[] = {"ib_uverbs", "rdma_ucm"};
-    struct names devices, entries;
+    struct rdma_names devices, entries;
     char path[128];
     bool complete = true;
     if (!devices_list(check, &devices)) return CHECK_SKIPPED;
@@ -111,7 +111,7 @@ static enum check_result check_modules(struct check *check) {
     return CHECK_OK;
 }
 
-static void access_check(struct check *check, const char *name) {
+static void access_check(struct process_check *check, const char *name) {
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/dev/infiniband/%s", check->root, name) >= sizeof path) return;
     if (access(path, R_OK | W_OK) == 0) return;
@@ -128,8 +128,8 @@ static void access_check(struct check *check, const char *name) {
                   name);
 }
 
-static enum check_result check_access(struct check *check) {
-    struct names devices, uverbs;
+static enum check_result check_access(struct process_check *check) {
+    struct rdma_names devices, uverbs;
     if (!devices_list(check, &devices)) return CHECK_SKIPPED;
     access_check(check, "rdma_cm");
     list(check, &uverbs, "/sys/class/infiniband_verbs");
@@ -141,7 +141,8 @@ static enum check_result check_access(struct check *check) {
 }
 
 /* The value behind a name at the start of a line of a file of /proc. */
-static bool proc_value(const struct check *check, const char *file, const char *name, char *value, size_t size) {
+static bool proc_value(const struct process_check *check, const char *file, const char *name, char *value,
+                       size_t size) {
     char path[4096], line[1024];
     if ((size_t)snprintf(path, sizeof path, "%s%s", check->root, file) >= sizeof path) return false;
     FILE *stream = fopen(path, "re");
@@ -157,11 +158,11 @@ static bool proc_value(const struct check *check, const char *file, const char *
     return found;
 }
 
-static enum check_result check_memlock(struct check *check) {
+static enum check_result check_memlock(struct process_check *check) {
     /* What rdma-max-registered-memory allows by default, and some MiB for queues. */
     const unsigned long long enough = (1024 + 64) * 1024ULL * 1024;
     const unsigned long long ipc_lock = 1ULL << 14; /* CAP_IPC_LOCK lifts the limit */
-    struct names devices;
+    struct rdma_names devices;
     char value[256];
     if (!devices_list(check, &devices)) return CHECK_SKIPPED;
     if (proc_value(check, "/proc/self/status", "CapEff", value, sizeof value) &&
@@ -195,8 +196,8 @@ struct port {
     char netdev[NAME]; /* "": unknown */
 };
 
-static void netdev_find(const struct check *check, struct port *port) {
-    struct names names;
+static void netdev_find(const struct process_check *check, struct port *port) {
+    struct rdma_names names;
     char path[256];
     port->netdev[0] = 0;
     snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%s/gid_attrs/ndevs", port->device, port->number);
@@ -210,10 +211,11 @@ static void netdev_find(const struct check *check, struct port *port) {
 }
 
 /* Calls `look` for each port. It adds defects to `check` and other findings to `good`. */
-static enum check_result each_port(struct check *check,
-                                   void (*look)(struct check *check, struct check *good, const struct port *port)) {
-    struct names devices, ports;
-    struct check good = {.root = check->root};
+static enum check_result each_port(struct process_check *check,
+                                   void (*look)(struct process_check *check, struct process_check *good,
+                                                const struct port *port)) {
+    struct rdma_names devices, ports;
+    struct process_check good = {.root = check->root};
     char path[256], line[64];
     if (!devices_list(check, &devices)) return CHECK_SKIPPED;
     for (int i = 0; i < devices.count; i++) {
@@ -233,16 +235,17 @@ static enum check_result each_port(struct check *check,
     return CHECK_OK;
 }
 
-static bool port_line(const struct check *check, const struct port *port, const char *file, char *line, size_t size) {
+static bool port_line(const struct process_check *check, const struct port *port, const char *file, char *line,
+                      size_t size) {
     return check_line(check, line, size, "/sys/class/infiniband/%s/ports/%s/%s", port->device, port->number, file);
 }
 
-static bool port_is_active(const struct check *check, const struct port *port) {
+static bool port_is_active(const struct process_check *check, const struct port *port) {
     char state[64];
     return !port_line(check, port, "state", state, sizeof state) || strstr(state, "ACTIVE");
 }
 
-static void look_link(struct check *check, struct check *good, const struct port *port) {
+static void look_link(struct process_check *check, struct process_check *good, const struct port *port) {
     char state[64], rate[64] = "";
     if (!port_line(check, port, "state", state, sizeof state)) return;
     if (strstr(state, "ACTIVE")) {
@@ -269,7 +272,7 @@ static bool gid_is_link_local(const char *gid) {
 }
 
 /* "::ffff:c0a8:0105" is an IPv4 address. */
-static void gid_say(struct check *check, const char *gid) {
+static void gid_say(struct process_check *check, const char *gid) {
     unsigned a, b;
     if (sscanf(gid, "0000:0000:0000:0000:0000:ffff:%4x:%4x", &a, &b) == 2)
         check_say(check, "%u.%u.%u.%u", a >> 8, a & 255, b >> 8, b & 255);
@@ -277,7 +280,7 @@ static void gid_say(struct check *check, const char *gid) {
         check_say(check, "%s", gid);
 }
 
-static void look_gid(struct check *check, struct check *good, const struct port *port) {
+static void look_gid(struct process_check *check, struct process_check *good, const struct port *port) {
     char gid[64], type[64], file[64], mode[64];
     const char *netdev = port->netdev[0] ? port->netdev : "NETDEV";
     bool older = false;
@@ -318,7 +321,7 @@ static void look_gid(struct check *check, struct check *good, const struct port 
                   port->device, port->number, netdev);
 }
 
-static void look_mtu(struct check *check, struct check *good, const struct port *port) {
+static void look_mtu(struct process_check *check, struct process_check *good, const struct port *port) {
     enum { HEADERS = 96, MTU_MAX = 4096, MTU_MIN = 256 }; /* of a RoCE packet, as the kernel counts them */
     char line[64];
     if (!port->ethernet || !port->netdev[0] || !port_is_active(check, port)) return;
@@ -337,13 +340,13 @@ static void look_mtu(struct check *check, struct check *good, const struct port 
               port->device, port->number, mtu, MTU_MAX, port->netdev, frame, port->netdev);
 }
 
-static enum check_result check_link(struct check *check) {
+static enum check_result check_link(struct process_check *check) {
     return each_port(check, look_link);
 }
-static enum check_result check_gid(struct check *check) {
+static enum check_result check_gid(struct process_check *check) {
     return each_port(check, look_gid);
 }
-static enum check_result check_mtu(struct check *check) {
+static enum check_result check_mtu(struct process_check *check) {
     return each_port(check, look_mtu);
 }
 
@@ -355,10 +358,10 @@ static bool cpus_parse(const char *text, cpu_set_t *cpus) {
 }
 
 /* The CPUs of the device's NUMA node. False: unknown, or the machine has one node. */
-static bool local_cpus(const struct check *check, const char *device, int *node, char *text, size_t size,
+static bool local_cpus(const struct process_check *check, const char *device, int *node, char *text, size_t size,
                        cpu_set_t *cpus) {
     char line[64];
-    struct names nodes;
+    struct rdma_names nodes;
     int count = 0;
     if (!list(check, &nodes, "/sys/devices/system/node")) return false;
     for (int i = 0; i < nodes.count; i++)
@@ -370,9 +373,9 @@ static bool local_cpus(const struct check *check, const char *device, int *node,
            cpus_parse(text, cpus);
 }
 
-static enum check_result check_numa(struct check *check) {
-    struct names devices;
-    struct check good = {.root = check->root};
+static enum check_result check_numa(struct process_check *check) {
+    struct rdma_names devices;
+    struct process_check good = {.root = check->root};
     char local[1024], allowed[1024];
     cpu_set_t cpus, mine, both;
     int node;
@@ -402,8 +405,8 @@ static enum check_result check_numa(struct check *check) {
 }
 
 /* The CPUs that serve the device's interrupts. Returns the number of interrupts. */
-static int interrupt_cpus(const struct check *check, const char *device, cpu_set_t *all) {
-    struct names irqs;
+static int interrupt_cpus(const struct process_check *check, const char *device, cpu_set_t *all) {
+    struct rdma_names irqs;
     char path[256], line[1024];
     cpu_set_t cpus;
     int count = 0;
@@ -422,9 +425,9 @@ static int interrupt_cpus(const struct check *check, const char *device, cpu_set
     return count;
 }
 
-static enum check_result check_interrupts(struct check *check) {
-    struct names devices;
-    struct check good = {.root = check->root};
+static enum check_result check_interrupts(struct process_check *check) {
+    struct rdma_names devices;
+    struct process_check good = {.root = check->root};
     char local[1024], line[1024];
     cpu_set_t all, node_cpus, both, online;
     int node;
@@ -465,8 +468,8 @@ static enum check_result check_interrupts(struct check *check) {
 
 /* --- Memory --- */
 
-static enum check_result check_huge_pages(struct check *check) {
-    struct names devices;
+static enum check_result check_huge_pages(struct process_check *check) {
+    struct rdma_names devices;
     char mode[128] = "", reserved[64] = "0";
     if (!devices_list(check, &devices)) return CHECK_SKIPPED;
     check_line(check, mode, sizeof mode, "/sys/kernel/mm/transparent_hugepage/enabled");
@@ -497,7 +500,7 @@ const struct check_entry process_checks_rdma[] = {{"rdma-device", check_device},
                                                   {"rdma-huge-pages", check_huge_pages},
                                                   {NULL, NULL}};
 #else
-static enum check_result check_device(struct check *check) {
+static enum check_result check_device(struct process_check *check) {
     check_say(check, "this server was built without RDMA");
     return CHECK_SKIPPED;
 }

@@ -34,6 +34,7 @@ void process_keep_arguments(int argc, char **argv) {
     for (int i = 0; i < argc; i++) argv[i] = mem_strdup(argv[i]);
     environ = copy;
     space_size = (size_t)(end - space);
+    listeners_changed = process_title;
 }
 
 /* Expands the template. Returns false if it names an unknown variable. */
@@ -103,12 +104,8 @@ static const char *apply_template(void) {
 }
 
 const struct config_option process_title_options[] = {
-    {.name = "set-proc-title", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &set_title, .initial = "yes"},
-    {.name = "proc-title-template",
-     .type = CONFIG_STRING,
-     .value = &template,
-     .initial = "{title} {listen-addr} {server-mode}",
-     .check = check_template,
-     .apply = apply_template},
+    {OPTION("set-proc-title", CONFIG_BOOL, &set_title, "yes"), .flags = CONFIG_IMMUTABLE},
+    {OPTION("proc-title-template", CONFIG_STRING, &template, "{title} {listen-addr} {server-mode}"),
+     .check = check_template, .apply = apply_template},
     {.name = NULL},
 };

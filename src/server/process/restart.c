@@ -86,13 +86,12 @@ static bool may_restart(void) {
 static bool delay_parse(struct call *call) {
     delay_ms = 0;
     if (call->argc < 3 || parse_int64(call->argv[2], &delay_ms)) return true;
-    reply_not_integer(call->reply);
-    return false;
+    return reply_not_integer(call->reply);
 }
 
 static const char refused[] = "ERR failed to restart the server. Check server logs.";
 
-static void run_restart(struct call *call) {
+void restart_run(struct call *call) {
     if (!delay_parse(call)) return;
     bool ready = may_restart();
     int result = ready && *config_file() ? config_rewrite(false) : 0;
@@ -101,21 +100,8 @@ static void run_restart(struct call *call) {
     reply_error(call->reply, refused);
 }
 
-static void run_crash_and_recover(struct call *call) {
+void restart_crash_run(struct call *call) {
     if (!delay_parse(call)) return;
     if (may_restart()) execute_again();
     reply_error(call->reply, refused);
 }
-
-#define HELP(...)                                                                                                      \
-    (const char *const[]) {                                                                                            \
-        __VA_ARGS__, NULL                                                                                              \
-    }
-const struct debug_subcommand restart_debug_subcommands[] = {
-    {"crash-and-recover", 0, -1, run_crash_and_recover,
-     HELP("CRASH-AND-RECOVER [<milliseconds>]",
-          "    Hard crash and restart after a <milliseconds> delay (default 0).")},
-    {"restart", 0, -1, run_restart,
-     HELP("RESTART [<milliseconds>]",
-          "    Graceful restart: save config, db, restart after a <milliseconds> delay (default 0).")},
-    {NULL, 0, 0, NULL, NULL}};

@@ -2,10 +2,13 @@
  * environment: DEBUG RESTART and DEBUG CRASH-AND-RECOVER. */
 #ifndef SERVER_PROCESS_RESTART_H
 #define SERVER_PROCESS_RESTART_H
-#include "server/debug/debug.h"
+#include "server/command/command.h"
 
 /* main() calls this first. Keeps the arguments, which the caller must not free, and waits for the delay that the
  * previous program of this process has set. */
 void restart_init(char **argv);
-extern const struct debug_subcommand restart_debug_subcommands[];
+/* DEBUG RESTART and DEBUG CRASH-AND-RECOVER; argv[2] is the delay in milliseconds, 0 without it. They reply only on
+ * failure. */
+void restart_run(struct call *call);
+void restart_crash_run(struct call *call);
 #endif

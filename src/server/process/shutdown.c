@@ -14,6 +14,8 @@
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
 #include "server/clients/reply_barrier.h"
+#include "server/command/command.h"
+#include "server/command/spec.h"
 #include "server/process/process.h"
 #include "server/script_hooks.h"
 #include "server/server.h"
@@ -108,7 +110,7 @@ static void shutdown_stop_waiting(void) {
     shutdown_.client_count = 0;
 }
 
-void server_shutdown_for(struct client *client, int flags) {
+static void shutdown_for(struct client *client, int flags) {
     log_notice("User requested shutdown... (user request from '%s')", client_requester_text(client));
     if (!server_shutdown(flags)) {
         reply_error(&client->reply, failed);
@@ -120,7 +122,7 @@ void server_shutdown_for(struct client *client, int flags) {
     }
 }
 
-bool server_shutdown_abort(void) {
+static bool shutdown_abort(void) {
     if (!shutdown_.waiting && !signal_caught) return false;
     log_notice("Shutdown manually aborted.");
     shutdown_stop_waiting();
@@ -136,6 +138,44 @@ int64_t shutdown_remaining_ms(void) {
 void shutdown_continue(void) {
     if (!shutdown_.waiting || (!parts_ready() && clock_mono_ms() < shutdown_.deadline_ms)) return;
     if (!prepare_and_finish(shutdown_.flags)) shutdown_stop_waiting();
+}
+
+static void shutdown_run(struct call *call) {
+    int flags = 0, aborts = 0;
+    for (int i = 1; i < call->argc; i++) {
+        if (slice_is(call->argv[i], "nosave"))
+            flags |= SHUTDOWN_NOSAVE;
+        else if (slice_is(call->argv[i], "save"))
+            flags |= SHUTDOWN_SAVE;
+        else if (slice_is(call->argv[i], "now"))
+            flags |= SHUTDOWN_NOW;
+        else if (slice_is(call->argv[i], "force"))
+            flags |= SHUTDOWN_FORCE;
+        else if (slice_is(call->argv[i], "safe"))
+            flags |= SHUTDOWN_SAFE;
+        else if (slice_is(call->argv[i], "failover"))
+            flags |= SHUTDOWN_FAILOVER;
+        else if (slice_is(call->argv[i], "abort"))
+            aborts++;
+        else
+            aborts = 2;
+    }
+    if (aborts > 1 || (aborts && flags) || ((flags & SHUTDOWN_SAVE) && (flags & SHUTDOWN_NOSAVE))) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    if (flags & SHUTDOWN_FAILOVER && !server.cluster_enabled) {
+        reply_error(call->reply, "ERR SHUTDOWN FAILOVER is only supported in cluster mode.");
+        return;
+    }
+    if (aborts) {
+        if (shutdown_abort())
+            reply_ok(call->reply);
+        else
+            reply_error(call->reply, "ERR No shutdown in progress.");
+        return;
+    }
+    shutdown_for(call->client, flags);
 }
 
 /* --- Signals --- */
@@ -200,25 +240,25 @@ static const char *check_shutdown_flags(const struct config_option *option, stru
 }
 
 const struct config_option shutdown_options[] = {
-    {.name = "shutdown-timeout",
-     .type = CONFIG_INT,
-     .value = &timeout_seconds,
-     .initial = "10",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "shutdown-on-sigint",
-     .type = CONFIG_FLAGS,
-     .flags = CONFIG_MULTI_ARG,
-     .value = &on_sigint,
-     .initial = "default",
-     .names = shutdown_flags,
-     .check = check_shutdown_flags},
-    {.name = "shutdown-on-sigterm",
-     .type = CONFIG_FLAGS,
-     .flags = CONFIG_MULTI_ARG,
-     .value = &on_sigterm,
-     .initial = "default",
-     .names = shutdown_flags,
-     .check = check_shutdown_flags},
+    {OPTION("shutdown-timeout", CONFIG_INT, &timeout_seconds, "10"), .min = 0, .max = INT32_MAX},
+    {OPTION("shutdown-on-sigint", CONFIG_FLAGS, &on_sigint, "default"), .flags = CONFIG_MULTI_ARG,
+     .names = shutdown_flags, .check = check_shutdown_flags},
+    {OPTION("shutdown-on-sigterm", CONFIG_FLAGS, &on_sigterm, "default"), .flags = CONFIG_MULTI_ARG,
+     .names = shutdown_flags, .check = check_shutdown_flags},
+    {.name = NULL},
+};
+
+static const char *const shutdown_history[] = {"7.0.0", "Takes NOW, FORCE and ABORT.", "9.0.0",
+                                               "Takes SAFE and FAILOVER.", NULL};
+
+const struct command_spec shutdown_commands[] = {
+    {COMMAND("shutdown", shutdown_run, -1,
+             CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_NO_MULTI | CMD_ALLOW_BUSY,
+             .group = GROUP_SERVER, "1.0.0"),
+     .complexity = "O(N) when saving, where N is the number of keys in all databases, else O(1)",
+     .summary = "Saves the data as configured and stops the server.",
+     .syntax = "[abort-selector(save-selector-block{[save-selector(NOSAVE|SAVE)] [NOW@7.0.0] [FORCE@7.0.0] "
+               "[SAFE@9.0.0] [FAILOVER@9.0.0]}|ABORT@7.0.0)]",
+     .history = shutdown_history},
     {.name = NULL},
 };

@@ -1,8 +1,10 @@
-/* shutdown.h: the parts of a shutdown that the server's loop drives. SHUTDOWN and other callers use server.h. */
+/* shutdown.h: the shutdown of the server. `enum shutdown_flag` is in server.h. */
 #ifndef SERVER_PROCESS_SHUTDOWN_H
 #define SERVER_PROCESS_SHUTDOWN_H
+#include "server/command/command.h"
 #include "server/config/config.h"
 extern const struct config_option shutdown_options[];
+extern const struct command_spec shutdown_commands[]; /* SHUTDOWN */
 void shutdown_catch_signals(void); /* SIGTERM, SIGINT: request a shutdown; SIGPIPE, SIGHUP: ignored */
 void shutdown_on_signal(void);     /* each turn: starts the shutdown that a signal requested */
 /* Shuts the server down as SHUTDOWN NOW does and calls `end`, which must not return, in place of exit(). Returns only

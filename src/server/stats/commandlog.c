@@ -7,9 +7,13 @@
 #include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/clients/reply_barrier.h"
+#include "server/command/command.h"
 #include "server/command/dispatch.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
+#include "server/config/config.h"
 #include "server/feature.h"
+#include "server/server.h"
 #include <stdio.h>
 
 enum { ARGUMENTS_MAX = 32, ARGUMENT_MAX = 128, GET_DEFAULT = 10 };
@@ -110,8 +114,7 @@ static void log_get(struct call *call, struct log *log, const struct slice *coun
     list_each(&log->entries, link) shown += !is_hidden(container_of(link, struct log_entry, link));
     size_t left = wanted == -1 || (uint64_t)wanted > shown ? shown : (size_t)wanted;
     reply_array(call->reply, left);
-    list_each(&log->entries, link) {
-        const struct log_entry *entry = container_of(link, struct log_entry, link);
+    list_each_entry(&log->entries, const struct log_entry, link, entry) {
         if (left == 0) break;
         if (is_hidden(entry)) continue;
         entry_reply(call->reply, entry);
@@ -135,7 +138,7 @@ static void len_run(struct call *call) {
     struct log *log = log_named(call, call->argv[2]);
     if (log) reply_integer(call->reply, (int64_t)log->entries.len);
 }
-static void reset_run(struct call *call) {
+static void commandlog_reset_run(struct call *call) {
     struct log *log = log_named(call, call->argv[2]);
     if (!log) return;
     log_trim(log, 0);
@@ -159,130 +162,61 @@ static void slow_reset_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "GET <count> <type>",
-        "    The newest <count> entries of a log (-1: all). The types are:",
-        "    * slow: commands that took long, with their microseconds",
-        "    * large-request: commands that came in large requests, with their bytes",
-        "    * large-reply: commands that had large replies, with their bytes",
-        "    An entry is an id, a time, the number, the arguments, the client's address and name.",
-        "LEN <type>",
-        "    The number of entries of a log.",
-        "RESET <type>",
-        "    Empty a log.",
-        NULL};
-    reply_help(call->reply, "COMMANDLOG", lines);
-}
-static void slow_help_run(struct call *call) {
-    static const char *const lines[] = {
-        "GET [<count>]",
-        "    The newest <count> entries of the log of slow commands (default: 10, -1: all).",
-        "    An entry is an id, a time, the microseconds, the arguments, the client's address and name.",
-        "LEN",
-        "    The number of entries.",
-        "RESET",
-        "    Empty the log.",
-        NULL};
-    reply_help(call->reply, "SLOWLOG", lines);
-}
-
 static const char *const get_tips[] = {"request_policy:all_nodes", "nondeterministic_output", NULL};
 static const char *const len_tips[] = {"request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output",
                                        NULL};
 static const char *const reset_tips[] = {"request_policy:all_nodes", "response_policy:all_succeeded", NULL};
 static const char *const get_history[] = {"4.0.0", "Shows the client's address and name.", NULL};
-#define LOG_FLAGS    (CMD_ADMIN | CMD_LOADING | CMD_STALE)
-#define SERVER_GROUP .group = GROUP_SERVER
+#define LOG_FLAGS (CMD_ADMIN | CMD_LOADING | CMD_STALE)
 
 static const struct command_spec commandlog_subcommands[] = {
-    {.name = "get",
-     .run = get_run,
-     .arity = 4,
-     .flags = LOG_FLAGS | CMD_NO_DATA,
-     SERVER_GROUP,
-     .since = "8.1.0",
+    {COMMAND("get", get_run, 4, LOG_FLAGS | CMD_NO_DATA, .group = GROUP_SERVER, "8.1.0"),
      .complexity = "O(N) where N is the number of entries",
      .summary = "Returns the newest entries of a log of commands.",
-     .syntax = "count:integer type(SLOW|LARGE-REQUEST|LARGE-REPLY)",
-     .tips = get_tips},
-    {HELP_ROW(help_run), SERVER_GROUP, .since = "8.1.0"},
-    {.name = "len",
-     .run = len_run,
-     .arity = 3,
-     .flags = LOG_FLAGS | CMD_NO_DATA,
-     SERVER_GROUP,
-     .since = "8.1.0",
-     .complexity = "O(1)",
-     .summary = "Returns the number of entries in a log of commands.",
-     .syntax = "type(SLOW|LARGE-REQUEST|LARGE-REPLY)",
+     .syntax = "count:integer type(SLOW|LARGE-REQUEST|LARGE-REPLY)", .tips = get_tips},
+    {HELP_ROW(help_handler, "GET <count> <type>", "    The newest <count> entries of a log (-1: all). The types are:",
+              "    * slow: commands that took long, with their microseconds",
+              "    * large-request: commands that came in large requests, with their bytes",
+              "    * large-reply: commands that had large replies, with their bytes",
+              "    An entry is an id, a time, the number, the arguments, the client's address and name.", "LEN <type>",
+              "    The number of entries of a log.", "RESET <type>", "    Empty a log."),
+     .group = GROUP_SERVER, .since = "8.1.0"},
+    {COMMAND("len", len_run, 3, LOG_FLAGS | CMD_NO_DATA, .group = GROUP_SERVER, "8.1.0"), .complexity = "O(1)",
+     .summary = "Returns the number of entries in a log of commands.", .syntax = "type(SLOW|LARGE-REQUEST|LARGE-REPLY)",
      .tips = len_tips},
-    {.name = "reset",
-     .run = reset_run,
-     .arity = 3,
-     .flags = LOG_FLAGS | CMD_NO_DATA,
-     SERVER_GROUP,
-     .since = "8.1.0",
-     .complexity = "O(N) where N is the number of entries",
-     .summary = "Empties a log of commands.",
-     .syntax = "type(SLOW|LARGE-REQUEST|LARGE-REPLY)",
-     .tips = reset_tips},
+    {COMMAND("reset", commandlog_reset_run, 3, LOG_FLAGS | CMD_NO_DATA, .group = GROUP_SERVER, "8.1.0"),
+     .complexity = "O(N) where N is the number of entries", .summary = "Empties a log of commands.",
+     .syntax = "type(SLOW|LARGE-REQUEST|LARGE-REPLY)", .tips = reset_tips},
     {.name = NULL},
 };
 static const struct command_spec slowlog_subcommands[] = {
-    {.name = "get",
-     .run = slow_get_run,
-     .arity = -2,
-     .flags = LOG_FLAGS | CMD_NO_DATA,
-     SERVER_GROUP,
-     .since = "2.2.12",
+    {COMMAND("get", slow_get_run, -2, LOG_FLAGS | CMD_NO_DATA, .group = GROUP_SERVER, "2.2.12"),
      .complexity = "O(N) where N is the number of entries",
-     .summary = "Returns the newest entries of the log of slow commands.",
-     .syntax = "[count:integer]",
-     .history = get_history,
-     .tips = get_tips},
-    {HELP_ROW(slow_help_run), SERVER_GROUP, .since = "6.2.0"},
-    {.name = "len",
-     .run = slow_len_run,
-     .arity = 2,
-     .flags = LOG_FLAGS | CMD_NO_DATA,
-     SERVER_GROUP,
-     .since = "2.2.12",
-     .complexity = "O(1)",
-     .summary = "Returns the number of entries in the log of slow commands.",
-     .tips = len_tips},
-    {.name = "reset",
-     .run = slow_reset_run,
-     .arity = 2,
-     .flags = LOG_FLAGS | CMD_NO_DATA,
-     SERVER_GROUP,
-     .since = "2.2.12",
-     .complexity = "O(N) where N is the number of entries",
-     .summary = "Empties the log of slow commands.",
+     .summary = "Returns the newest entries of the log of slow commands.", .syntax = "[count:integer]",
+     .history = get_history, .tips = get_tips},
+    {HELP_ROW(help_handler, "GET [<count>]",
+              "    The newest <count> entries of the log of slow commands (default: 10, -1: all).",
+              "    An entry is an id, a time, the microseconds, the arguments, the client's address and name.", "LEN",
+              "    The number of entries.", "RESET", "    Empty the log."),
+     .group = GROUP_SERVER, .since = "6.2.0"},
+    {COMMAND("len", slow_len_run, 2, LOG_FLAGS | CMD_NO_DATA, .group = GROUP_SERVER, "2.2.12"), .complexity = "O(1)",
+     .summary = "Returns the number of entries in the log of slow commands.", .tips = len_tips},
+    {COMMAND("reset", slow_reset_run, 2, LOG_FLAGS | CMD_NO_DATA, .group = GROUP_SERVER, "2.2.12"),
+     .complexity = "O(N) where N is the number of entries", .summary = "Empties the log of slow commands.",
      .tips = reset_tips},
     {.name = NULL},
 };
 static const struct command_spec commandlog_commands[] = {
-    {.name = "commandlog",
-     .arity = -2,
-     SERVER_GROUP,
-     .since = "8.1.0",
-     .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about the logs of commands.",
-     .subcommands = commandlog_subcommands},
-    {.name = "slowlog",
-     .arity = -2,
-     SERVER_GROUP,
-     .since = "2.2.12",
-     .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about the log of slow commands.",
-     .subcommands = slowlog_subcommands},
+    {COMMAND("commandlog", NULL, -2, 0, .group = GROUP_SERVER, "8.1.0"), .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about the logs of commands.", .subcommands = commandlog_subcommands},
+    {COMMAND("slowlog", NULL, -2, 0, .group = GROUP_SERVER, "2.2.12"), .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about the log of slow commands.", .subcommands = slowlog_subcommands},
     {.name = NULL},
 };
 
 /* --- Options --- */
 
-static const char *apply(void) {
+static const char *commandlog_apply(void) {
     for (int kind = 0; kind < COMMANDLOG_KINDS; kind++) {
         struct log *log = &logs[kind];
         if (log->threshold < 0)
@@ -294,21 +228,21 @@ static const char *apply(void) {
     }
     return NULL;
 }
-static void start(void) {
+static void commandlog_start(void) {
     for (int kind = 0; kind < COMMANDLOG_KINDS; kind++) list_init(&logs[kind].entries);
-    apply();
+    commandlog_apply();
 }
-static const struct server_part commandlog_part = {.name = "commandlog", .start = start};
+static const struct server_part commandlog_part = {.name = "commandlog", .start = commandlog_start};
 
 #define THRESHOLD(option, other, kind, by_default)                                                                     \
     {                                                                                                                  \
         .name = option, .alias = other, .type = CONFIG_INT64, .value = &logs[kind].threshold, .initial = by_default,   \
-        .min = -1, .max = INT64_MAX, .apply = apply                                                                    \
+        .min = -1, .max = INT64_MAX, .apply = commandlog_apply                                                         \
     }
 #define LENGTH(option, other, kind)                                                                                    \
     {                                                                                                                  \
         .name = option, .alias = other, .type = CONFIG_INT64, .value = &logs[kind].max, .initial = "128", .min = 0,    \
-        .max = INT64_MAX, .apply = apply                                                                               \
+        .max = INT64_MAX, .apply = commandlog_apply                                                                    \
     }
 static const struct config_option commandlog_options[] = {
     THRESHOLD("commandlog-execution-slower-than", "slowlog-log-slower-than", COMMANDLOG_SLOW, "10000"),

@@ -46,10 +46,7 @@ static void code_count(struct slice name, bool invented) {
         return;
     }
     if (!found) {
-        if (codes_count == codes_capacity) {
-            codes_capacity = codes_capacity ? codes_capacity * 2 : 16;
-            codes = mem_realloc(codes, codes_capacity * sizeof *codes);
-        }
+        mem_grow(codes, codes_count, codes_capacity, 16);
         memmove(&codes[at + 1], &codes[at], (codes_count - at) * sizeof *codes);
         codes[at] = (struct code){mem_strndup(name.data, name.len), name.len, 0};
         codes_count++;

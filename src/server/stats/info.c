@@ -3,10 +3,9 @@
 #include "server/stats/info.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "server/command/command.h"
-#include "server/feature.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct info_section **sections; /* sorted by order, then by time of registration */
 static size_t sections_count;
@@ -59,6 +58,24 @@ static bool is_wanted(const struct info_section *section, int count, const struc
     }
     return count == 0 && section->when == INFO_DEFAULT;
 }
+static void (*write_late)(struct output *out, int count, const struct slice *names, bool separate);
+void info_set_late_sections(void (*write)(struct output *out, int count, const struct slice *names, bool separate)) {
+    write_late = write;
+}
+static bool is_known(struct slice name) {
+    if (slice_is(name, "all") || slice_is(name, "default")) return true;
+    for (size_t i = 0; i < sections_count; i++)
+        if (slice_is(name, sections[i]->name)) return true;
+    return false;
+}
+static void info_write_late(struct output *out, int count, const struct slice *names, bool separate) {
+    bool all = false, unknown = false;
+    for (int i = 0; i < count; i++) {
+        all |= slice_is(names[i], "everything") || slice_is(names[i], "modules");
+        unknown |= !is_known(names[i]);
+    }
+    if (write_late && (all || unknown)) write_late(out, all ? -1 : count, names, separate);
+}
 void info_write(struct output *out, int count, const struct slice *names) {
     const char *title = NULL;
     for (size_t i = 0; i < sections_count; i++) {
@@ -71,32 +88,5 @@ void info_write(struct output *out, int count, const struct slice *names) {
         }
         section->write(out);
     }
+    info_write_late(out, count, names, title != NULL);
 }
-static void run_info(struct call *call) {
-    struct memory_output text;
-    memory_output_init(&text);
-    info_write(&text.out, call->argc - 1, call->argv + 1);
-    reply_verbatim(call->reply, "txt", memory_output_slice(&text));
-    memory_output_free(&text);
-}
-
-static const struct command_spec info_commands[] = {
-    {.name = "info",
-     .run = run_info,
-     .arity = -1,
-     .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE,
-     .categories = CAT_DANGEROUS,
-     .group = GROUP_SERVER,
-     .since = "1.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the state and statistics of the server, by section.",
-     .syntax = "[section:string...]",
-     .history = (const char *const[]){"7.0.0", "Takes several sections.", NULL},
-     .tips = (const char *const[]){"nondeterministic_output", "request_policy:all_shards", "response_policy:special",
-                                   NULL}},
-    {.name = NULL}};
-
-const struct feature info_feature = {.name = "info",
-                                     .commands = COMMANDS(info_commands),
-                                     .sections = SECTIONS(info_sections_basic),
-                                     .parts = PARTS(&safe_counts_part)};

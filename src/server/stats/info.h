@@ -20,9 +20,11 @@ void info_register(const struct info_section *sections); /* ends with name NULL 
 void info_line(struct output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));                              /* adds CRLF; at most 1000 bytes */
 void info_number(struct output *out, const char *name, uint64_t value); /* a line "name:value" */
+/* Sections whose names are only known when they are written: `write` writes those with the given names, all of them if
+ * `count` is -1. `separate`: a blank line must precede the first. Called if a name is not that of a registered section,
+ * and for "modules" and "everything". */
+void info_set_late_sections(void (*write)(struct output *out, int count, const struct slice *names, bool separate));
 /* Writes the sections that INFO with these arguments shows. */
 void info_write(struct output *out, int count, const struct slice *names);
-void info_reset(void);                                  /* calls all sections' reset */
-extern const struct info_section info_sections_basic[]; /* memory, modules, keyspace */
-extern const struct server_part safe_counts_part;
+void info_reset(void); /* calls all sections' reset */
 #endif

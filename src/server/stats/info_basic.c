@@ -1,20 +1,22 @@
-/* info_basic.c: INFO sections of the store (memory, keyspace) and of features that are not in this build (modules). A
- * change that adds a feature registers its section and removes the one here. */
+/* info_basic.c: INFO, its sections of the store (memory, keyspace) and of features that are not in this build
+ * (modules). A change that adds a feature registers its section and removes the one here. */
 #include "lib/system/background.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/clients/reply_barrier.h"
 #include "server/cluster_hooks.h"
+#include "server/command/command.h"
+#include "server/command/spec.h"
 #include "server/config/config.h"
 #include "server/config/settings.h"
 #include "server/defrag.h"
 #include "server/feature.h"
-#include "server/maxmemory.h"
 #include "server/script_hooks.h"
 #include "server/server.h"
 #include "server/stats/info.h"
 #include "server/stats/memory_report.h"
+#include "server/uncounted_memory.h"
 
 static void line_bytes(struct output *out, const char *name, uint64_t bytes) {
     char human[33];
@@ -68,7 +70,7 @@ static void write_memory(struct output *out) {
     info_line(out, "rss_overhead_bytes:%lld", (long long)r.rss_overhead_bytes);
     info_line(out, "mem_fragmentation_ratio:%.2f", r.fragmentation);
     info_line(out, "mem_fragmentation_bytes:%lld", (long long)r.fragmentation_bytes);
-    line_size(out, "mem_not_counted_for_evict", eviction_not_counted());
+    line_size(out, "mem_not_counted_for_evict", uncounted_memory());
     line_size(out, "mem_replication_backlog", r.replication_backlog);
     line_size(out, "mem_total_replication_buffers", r.replication_buffers);
     line_size(out, "mem_replicas_repl_buffer", r.received_ahead);
@@ -85,11 +87,7 @@ static void write_memory(struct output *out) {
     info_line(out, "lazyfreed_objects:%llu", (unsigned long long)store_lazyfree.freed);
 }
 static void write_engines(struct output *out) {
-    struct script_usage usage;
-    script_usage_read(&usage);
-    size_t used = usage.vm_eval + usage.vm_functions;
-    info_line(out, "engines_count:1\r\nengines_total_used_memory:%zu\r\nengines_total_memory_overhead:0", used);
-    info_line(out, "engine_0:name=LUA,module=lua,abi_version=4,used_memory=%zu,memory_overhead=0", used);
+    if (script_hooks) script_hooks->write_engines(out);
 }
 static void write_modules(struct output *out) {
     if (!script_hooks) return;
@@ -121,7 +119,7 @@ static void counts_ended(struct barrier_waiter *waiter, bool shown) {
     counts_next = before;
 }
 
-static void before_wait(void) {
+static void safe_counts_before_wait(void) {
     static struct barrier_waiter waiter = {.ended = counts_ended};
     static uint64_t noted_us;
     if (__builtin_expect(!reply_barrier_armed, 1) || counts_wait || clock_mono() - noted_us < COUNTS_EVERY_US) return;
@@ -133,7 +131,7 @@ static void before_wait(void) {
     counts_wait = true;
     reply_barrier_when_shown(&waiter);
 }
-const struct server_part safe_counts_part = {.name = "safe-counts", .before_wait = before_wait};
+static const struct server_part safe_counts_part = {.name = "safe-counts", .before_wait = safe_counts_before_wait};
 
 static void write_keyspace(struct output *out) {
     if (!reply_barrier_armed || !reply_barrier_guards() || !reply_barrier_unreleased())
@@ -142,7 +140,7 @@ static void write_keyspace(struct output *out) {
         output_write(out, memory_output_slice(&counts_safe));
 }
 
-const struct info_section info_sections_basic[] = {
+static const struct info_section info_sections_basic[] = {
     {.name = "memory", .title = "Memory", .order = 30, .write = write_memory},
     {.name = "modules", .title = "Modules", .order = 80, .write = write_modules},
     {.name = "scriptingengines",
@@ -153,3 +151,23 @@ const struct info_section info_sections_basic[] = {
     {.name = "keyspace", .title = "Keyspace", .order = 130, .write = write_keyspace},
     {.name = NULL},
 };
+
+static void run_info(struct call *call) {
+    struct memory_output text = MEMORY_OUTPUT_INIT;
+    info_write(&text.out, call->argc - 1, call->argv + 1);
+    reply_verbatim(call->reply, "txt", memory_output_slice(&text));
+    memory_output_free(&text);
+}
+
+static const struct command_spec info_commands[] = {
+    {COMMAND("info", run_info, -1, CMD_NO_DATA | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, "1.0.0"),
+     .categories = CAT_DANGEROUS, .complexity = "O(1)",
+     .summary = "Returns the state and statistics of the server, by section.", .syntax = "[section:string...]",
+     .history = WORDS("7.0.0", "Takes several sections."),
+     .tips = WORDS("nondeterministic_output", "request_policy:all_shards", "response_policy:special")},
+    {.name = NULL}};
+
+const struct feature info_feature = {.name = "info",
+                                     .commands = COMMANDS(info_commands),
+                                     .sections = SECTIONS(info_sections_basic),
+                                     .parts = PARTS(&safe_counts_part)};

@@ -5,21 +5,24 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
-#include "server/clients/client.h"
+#include "server/command/command.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
+#include "server/config/config.h"
 #include "server/feature.h"
+#include "server/server.h"
 #include <stdarg.h>
 #include <stdio.h>
 
 enum { SAMPLES = 160, EVENTS_MAX = 64, GRAPH_ROWS = 4, GRAPH_COLUMNS = 80, HISTOGRAM_FIRST = 10, HISTOGRAM_LAST = 30 };
 
-struct sample {
+struct latency_sample {
     int64_t time; /* seconds, 0: none */
     uint64_t ms;
 };
 static struct event {
     const char *name;
-    struct sample samples[SAMPLES]; /* ring */
+    struct latency_sample samples[SAMPLES]; /* ring */
     int next;
     uint64_t max_ms, sum_ms, count; /* of all times, not of the samples */
 } * events[EVENTS_MAX];
@@ -39,26 +42,26 @@ void latency_event_add(const char *name, uint64_t us) {
     if (!event) {
         if (events_count == EVENTS_MAX) return;
         event = events[events_count++] = mem_calloc(1, sizeof *event);
-        event->name = name;
+        event->name = mem_strdup(name); /* a module's may be unloaded */
     }
     if (ms > event->max_ms) event->max_ms = ms;
     event->sum_ms += ms;
     event->count++;
     int64_t now = clock_ms() / 1000;
-    struct sample *last = &event->samples[(event->next + SAMPLES - 1) % SAMPLES];
+    struct latency_sample *last = &event->samples[(event->next + SAMPLES - 1) % SAMPLES];
     if (last->time == now) {
         if (ms > last->ms) last->ms = ms;
         return;
     }
-    event->samples[event->next] = (struct sample){now, ms};
+    event->samples[event->next] = (struct latency_sample){now, ms};
     event->next = (event->next + 1) % SAMPLES;
 }
 
 /* Oldest first. */
-static int event_samples(const struct event *event, struct sample samples[SAMPLES]) {
+static int event_samples(const struct event *event, struct latency_sample samples[SAMPLES]) {
     int count = 0;
     for (int i = 0; i < SAMPLES; i++) {
-        const struct sample *sample = &event->samples[(event->next + i) % SAMPLES];
+        const struct latency_sample *sample = &event->samples[(event->next + i) % SAMPLES];
         if (sample->time) samples[count++] = *sample;
     }
     return count;
@@ -69,7 +72,7 @@ static int event_samples(const struct event *event, struct sample samples[SAMPLE
 static void latest_run(struct call *call) {
     reply_array(call->reply, (size_t)events_count);
     for (int i = 0; i < events_count; i++) {
-        const struct sample *last = &events[i]->samples[(events[i]->next + SAMPLES - 1) % SAMPLES];
+        const struct latency_sample *last = &events[i]->samples[(events[i]->next + SAMPLES - 1) % SAMPLES];
         reply_array(call->reply, 6);
         reply_bulk_text(call->reply, events[i]->name);
         reply_integer(call->reply, last->time);
@@ -82,7 +85,7 @@ static void latest_run(struct call *call) {
 
 static void history_run(struct call *call) {
     const struct event *event = event_find(call->argv[2]);
-    struct sample samples[SAMPLES];
+    struct latency_sample samples[SAMPLES];
     int count = event ? event_samples(event, samples) : 0;
     reply_array(call->reply, (size_t)count);
     for (int i = 0; i < count; i++) {
@@ -92,12 +95,13 @@ static void history_run(struct call *call) {
     }
 }
 
-static void reset_run(struct call *call) {
+static void latency_reset_run(struct call *call) {
     int kept = 0, reset = 0;
     for (int i = 0; i < events_count; i++) {
         bool named = call->argc == 2;
         for (int a = 2; a < call->argc; a++) named |= slice_is(call->argv[a], events[i]->name);
         if (named) {
+            mem_free((char *)(uintptr_t)events[i]->name);
             mem_free(events[i]);
             reset++;
         } else {
@@ -136,7 +140,8 @@ static void age_text(int64_t seconds, char text[8]) {
 
 /* Draws up to GRAPH_COLUMNS samples as bars between the lowest and the highest sample of the event, and writes their
  * ages vertically below them. A bar ends in one of three characters, which stand for thirds of a row. */
-static void graph_part(const struct sample *samples, int count, uint64_t low, uint64_t high, struct output *out) {
+static void graph_part(const struct latency_sample *samples, int count, uint64_t low, uint64_t high,
+                       struct output *out) {
     static const char tops[] = "_o#";
     enum { LEVELS = GRAPH_ROWS * (sizeof tops - 1) };
     char line[GRAPH_COLUMNS + 1], ages[GRAPH_COLUMNS][8];
@@ -170,15 +175,14 @@ static void graph_run(struct call *call) {
                            (int)(name.len > 128 ? 128 : name.len), name.data);
         return;
     }
-    struct sample samples[SAMPLES];
+    struct latency_sample samples[SAMPLES];
     int count = event_samples(event, samples);
     uint64_t high = 0, low = UINT64_MAX;
     for (int i = 0; i < count; i++) {
         if (samples[i].ms > high) high = samples[i].ms;
         if (samples[i].ms < low) low = samples[i].ms;
     }
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     text_add(&text.out, "%s - high %llu ms, low %llu ms (all time high %llu ms)\n", event->name,
              (unsigned long long)high, (unsigned long long)low, (unsigned long long)event->max_ms);
     for (int i = 0; i < GRAPH_COLUMNS; i++) output_write(&text.out, SLICE("-"));
@@ -191,7 +195,7 @@ static void graph_run(struct call *call) {
 }
 
 static void doctor_event(const struct event *event, int number, struct output *out) {
-    struct sample samples[SAMPLES];
+    struct latency_sample samples[SAMPLES];
     int count = event_samples(event, samples);
     uint64_t sum = 0, deviation = 0;
     for (int i = 0; i < count; i++) sum += samples[i].ms;
@@ -207,8 +211,7 @@ static void doctor_event(const struct event *event, int number, struct output *o
 }
 
 static void doctor_run(struct call *call) {
-    struct memory_output text;
-    memory_output_init(&text);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     if (latency_threshold_us == UINT64_MAX && events_count == 0) {
         text_add(&text.out, "Latency is not monitored. CONFIG SET latency-monitor-threshold <milliseconds> makes the "
                             "server record every event that takes this long.\n");
@@ -301,113 +304,53 @@ static void histogram_run(struct call *call) {
     reply_deferred_end(call->reply, &deferred, REPLY_MAP, request.shown);
 }
 
-static void help_run(struct call *call) {
-    static const char *const lines[] = {
-        "DOCTOR",
-        "    Analyse the samples and give advice.",
-        "GRAPH <event>",
-        "    The latest samples of an event as an ASCII graph.",
-        "HISTORY <event>",
-        "    The samples of an event: times and milliseconds.",
-        "LATEST",
-        "    The last and the worst sample of each event, the sum of all its times, and their number.",
-        "RESET [<event> ...]",
-        "    Delete the samples of these events (default: of all).",
-        "HISTOGRAM [COMMAND ...]",
-        "    How long calls of these commands took (default: of all), in powers of two of microseconds.",
-        NULL};
-    reply_help(call->reply, "LATENCY", lines);
-}
-
 static const char *const tips[] = {"nondeterministic_output", "request_policy:all_nodes", "response_policy:special",
                                    NULL};
 static const char *const reset_tips[] = {"request_policy:all_nodes", "response_policy:agg_sum", NULL};
-#define LATENCY .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER
+#define LATENCY_FLAGS (CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
 static const struct command_spec subcommands[] = {
-    {.name = "doctor",
-     .run = doctor_run,
-     .arity = 2,
-     LATENCY,
-     .since = "2.8.13",
-     .complexity = "O(1)",
-     .summary = "Returns a report about latencies, in sentences.",
-     .tips = tips},
-    {.name = "graph",
-     .run = graph_run,
-     .arity = 3,
-     LATENCY,
-     .since = "2.8.13",
-     .complexity = "O(1)",
-     .summary = "Returns a graph of the latency samples of an event.",
-     .syntax = "event:string",
-     .tips = tips},
-    {HELP_ROW(help_run), .group = GROUP_SERVER, .since = "2.8.13"},
-    {.name = "histogram",
-     .run = histogram_run,
-     .arity = -2,
-     LATENCY,
-     .since = "7.0.0",
+    {COMMAND("doctor", doctor_run, 2, LATENCY_FLAGS, .group = GROUP_SERVER, "2.8.13"), .complexity = "O(1)",
+     .summary = "Returns a report about latencies, in sentences.", .tips = tips},
+    {COMMAND("graph", graph_run, 3, LATENCY_FLAGS, .group = GROUP_SERVER, "2.8.13"), .complexity = "O(1)",
+     .summary = "Returns a graph of the latency samples of an event.", .syntax = "event:string", .tips = tips},
+    {HELP_ROW(help_handler, "DOCTOR", "    Analyse the samples and give advice.", "GRAPH <event>",
+              "    The latest samples of an event as an ASCII graph.", "HISTORY <event>",
+              "    The samples of an event: times and milliseconds.", "LATEST",
+              "    The last and the worst sample of each event, the sum of all its times, and their number.",
+              "RESET [<event> ...]", "    Delete the samples of these events (default: of all).",
+              "HISTOGRAM [COMMAND ...]",
+              "    How long calls of these commands took (default: of all), in powers of two of microseconds."),
+     .group = GROUP_SERVER, .since = "2.8.13"},
+    {COMMAND("histogram", histogram_run, -2, LATENCY_FLAGS, .group = GROUP_SERVER, "7.0.0"),
      .complexity = "O(N) where N is the number of commands with a histogram",
-     .summary = "Returns histograms of the latencies of commands.",
-     .syntax = "[command:string...]",
-     .tips = tips},
-    {.name = "history",
-     .run = history_run,
-     .arity = 3,
-     LATENCY,
-     .since = "2.8.13",
-     .complexity = "O(1)",
-     .summary = "Returns the latency samples of an event.",
-     .syntax = "event:string",
-     .tips = tips},
-    {.name = "latest",
-     .run = latest_run,
-     .arity = 2,
-     LATENCY,
-     .since = "2.8.13",
-     .complexity = "O(1)",
-     .summary = "Returns the latest latency sample of each event.",
-     .tips = tips},
-    {.name = "reset",
-     .run = reset_run,
-     .arity = -2,
-     LATENCY,
-     .since = "2.8.13",
-     .complexity = "O(1)",
-     .summary = "Deletes the latency samples of events.",
-     .syntax = "[event:string...]",
-     .tips = reset_tips},
+     .summary = "Returns histograms of the latencies of commands.", .syntax = "[command:string...]", .tips = tips},
+    {COMMAND("history", history_run, 3, LATENCY_FLAGS, .group = GROUP_SERVER, "2.8.13"), .complexity = "O(1)",
+     .summary = "Returns the latency samples of an event.", .syntax = "event:string", .tips = tips},
+    {COMMAND("latest", latest_run, 2, LATENCY_FLAGS, .group = GROUP_SERVER, "2.8.13"), .complexity = "O(1)",
+     .summary = "Returns the latest latency sample of each event.", .tips = tips},
+    {COMMAND("reset", latency_reset_run, -2, LATENCY_FLAGS, .group = GROUP_SERVER, "2.8.13"), .complexity = "O(1)",
+     .summary = "Deletes the latency samples of events.", .syntax = "[event:string...]", .tips = reset_tips},
     {.name = NULL},
 };
 static const struct command_spec latency_commands[] = {
-    {.name = "latency",
-     .arity = -2,
-     .group = GROUP_SERVER,
-     .since = "2.8.13",
-     .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about latency.",
-     .subcommands = subcommands},
+    {COMMAND("latency", NULL, -2, 0, .group = GROUP_SERVER, "2.8.13"), .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about latency.", .subcommands = subcommands},
     {.name = NULL},
 };
 
-static const char *apply(void) {
+static const char *latency_apply(void) {
     latency_threshold_us = threshold_ms ? (uint64_t)threshold_ms * 1000 : UINT64_MAX;
     latency_threshold_ticks = threshold_ms ? ticks_of_us(latency_threshold_us) : UINT64_MAX;
     return NULL;
 }
-static void start(void) {
-    apply();
+static void latency_start(void) {
+    latency_apply();
 }
-static const struct server_part latency_part = {.name = "latency", .start = start};
+static const struct server_part latency_part = {.name = "latency", .start = latency_start};
 
 static const struct config_option latency_options[] = {
-    {.name = "latency-monitor-threshold",
-     .type = CONFIG_INT64,
-     .value = &threshold_ms,
-     .initial = "0",
-     .min = 0,
-     .max = INT64_MAX,
-     .apply = apply},
+    {OPTION("latency-monitor-threshold", CONFIG_INT64, &threshold_ms, "0"), .min = 0, .max = INT64_MAX,
+     .apply = latency_apply},
     {.name = NULL},
 };
 

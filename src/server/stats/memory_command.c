@@ -5,6 +5,7 @@
 #include "server/cluster_hooks.h"
 #include "server/command/command.h"
 #include "server/command/help.h"
+#include "server/command/spec.h"
 #include "server/script_hooks.h"
 #include "server/stats/memory_report.h"
 #include <stdarg.h>
@@ -20,10 +21,7 @@ static void run_usage(struct call *call) {
             reply_syntax_error(call->reply);
             return;
         }
-        if (!parse_int64(call->argv[i + 1], &samples)) {
-            reply_not_integer(call->reply);
-            return;
-        }
+        if (!argument_integer(call, i + 1, &samples)) return;
         if (samples < 0) {
             reply_syntax_error(call->reply);
             return;
@@ -37,7 +35,7 @@ static void run_usage(struct call *call) {
     if (!entry)
         reply_null(call->reply);
     else
-        reply_integer(call->reply, (int64_t)entry_memory(entry, samples ? (size_t)samples : SIZE_MAX));
+        reply_integer(call->reply, (int64_t)entry_memory(entry, db_id(call->db), samples ? (size_t)samples : SIZE_MAX));
 }
 
 /* --- STATS --- */
@@ -168,9 +166,8 @@ static int diagnose(struct memory_output *text, const struct memory_report *r, s
 }
 static void run_doctor(struct call *call) {
     struct memory_report r;
-    struct memory_output text;
+    struct memory_output text = MEMORY_OUTPUT_INIT;
     memory_report_make(&r);
-    memory_output_init(&text);
     if (r.used < SMALL)
         say(&text,
             "The server uses less than 5 megabytes. With so little data the figures tell nothing about health.\n");
@@ -183,15 +180,14 @@ static void run_doctor(struct call *call) {
 /* --- other subcommands --- */
 
 #ifdef USE_JEMALLOC
-static void collect(void *context, const char *text) {
+static void memory_collect(void *context, const char *text) {
     output_write(context, slice_of(text));
 }
 #endif
 static void run_malloc_stats(struct call *call) {
 #ifdef USE_JEMALLOC
-    struct memory_output text;
-    memory_output_init(&text);
-    malloc_stats_print(collect, &text.out, NULL);
+    struct memory_output text = MEMORY_OUTPUT_INIT;
+    malloc_stats_print(memory_collect, &text.out, NULL);
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 #else
@@ -202,70 +198,26 @@ static void run_purge(struct call *call) {
     mem_purge();
     reply_ok(call->reply);
 }
-static void run_help(struct call *call) {
-    static const char *const lines[] = {"DOCTOR",
-                                        "    Report memory problems.",
-                                        "MALLOC-STATS",
-                                        "    Show the allocator's own statistics.",
-                                        "PURGE",
-                                        "    Ask the allocator to give unused pages back.",
-                                        "STATS",
-                                        "    Show the memory usage by purpose.",
-                                        "USAGE <key> [SAMPLES <count>]",
-                                        "    Tell how many bytes a key and its value take. Of a value with many parts",
-                                        "    <count> are measured and the rest is estimated (default 5; 0: all).",
-                                        NULL};
-    reply_help(call->reply, "MEMORY", lines);
-}
-
-#define REPORT_TIPS                                                                                                    \
-    (const char *const[]) {                                                                                            \
-        "nondeterministic_output", "request_policy:all_shards", "response_policy:special", NULL                        \
-    }
+#define REPORT_TIPS WORDS("nondeterministic_output", "request_policy:all_shards", "response_policy:special")
 static const struct command_spec subcommands[] = {
-    {.name = "doctor",
-     .run = run_doctor,
-     .arity = 2,
-     .flags = CMD_NO_DATA,
-     .group = GROUP_SERVER,
-     .since = "4.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns a report about problems with memory, in sentences.",
+    {COMMAND("doctor", run_doctor, 2, CMD_NO_DATA, .group = GROUP_SERVER, "4.0.0"), .complexity = "O(1)",
+     .summary = "Returns a report about problems with memory, in sentences.", .tips = REPORT_TIPS},
+    {HELP_ROW(help_handler, "DOCTOR", "    Report memory problems.", "MALLOC-STATS",
+              "    Show the allocator's own statistics.", "PURGE", "    Ask the allocator to give unused pages back.",
+              "STATS", "    Show the memory usage by purpose.", "USAGE <key> [SAMPLES <count>]",
+              "    Tell how many bytes a key and its value take. Of a value with many parts",
+              "    <count> are measured and the rest is estimated (default 5; 0: all)."),
+     .group = GROUP_SERVER, .since = "4.0.0"},
+    {COMMAND("malloc-stats", run_malloc_stats, 2, CMD_NO_DATA | CMD_LOADING, .group = GROUP_SERVER, "4.0.0"),
+     .complexity = "Grows with the memory that is in use.", .summary = "Returns the allocator's own statistics.",
      .tips = REPORT_TIPS},
-    {HELP_ROW(run_help), .group = GROUP_SERVER, .since = "4.0.0"},
-    {.name = "malloc-stats",
-     .run = run_malloc_stats,
-     .arity = 2,
-     .flags = CMD_NO_DATA | CMD_LOADING,
-     .group = GROUP_SERVER,
-     .since = "4.0.0",
-     .complexity = "Grows with the memory that is in use.",
-     .summary = "Returns the allocator's own statistics.",
-     .tips = REPORT_TIPS},
-    {.name = "purge",
-     .run = run_purge,
-     .arity = 2,
-     .flags = CMD_NO_DATA | CMD_LOADING,
-     .group = GROUP_SERVER,
-     .since = "4.0.0",
+    {COMMAND("purge", run_purge, 2, CMD_NO_DATA | CMD_LOADING, .group = GROUP_SERVER, "4.0.0"),
      .complexity = "Grows with the memory that is in use.",
      .summary = "Asks the allocator to release unused memory to the operating system.",
-     .tips = (const char *const[]){"request_policy:all_shards", "response_policy:all_succeeded", NULL}},
-    {.name = "stats",
-     .run = run_stats,
-     .arity = 2,
-     .flags = CMD_SHOWS_DATA,
-     .group = GROUP_SERVER,
-     .since = "4.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns how memory is used.",
-     .tips = REPORT_TIPS},
-    {.name = "usage",
-     .run = run_usage,
-     .arity = -3,
-     .flags = CMD_READONLY,
-     .group = GROUP_SERVER,
-     .since = "4.0.0",
+     .tips = WORDS("request_policy:all_shards", "response_policy:all_succeeded")},
+    {COMMAND("stats", run_stats, 2, CMD_SHOWS_DATA, .group = GROUP_SERVER, "4.0.0"), .complexity = "O(1)",
+     .summary = "Returns how memory is used.", .tips = REPORT_TIPS},
+    {COMMAND("usage", run_usage, -3, CMD_READONLY, .group = GROUP_SERVER, "4.0.0"),
      .complexity = "O(N) where N is how many parts of the value are measured.",
      .summary = "Returns the memory used by a key and its value, in bytes.",
      .syntax = "key:key [SAMPLES count:integer]",

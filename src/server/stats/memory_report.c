@@ -6,6 +6,7 @@
 #include "lib/system/clock.h"
 #include "server/clients/client.h"
 #include "server/feature.h"
+#include "server/server.h"
 #include "server/repl_hooks.h"
 #include "server/script_hooks.h"
 #include "server/stats/memory_report.h"
@@ -16,10 +17,10 @@ static void look(void) {
     size_t used = mem_used();
     if (used > peak) peak = used;
 }
-static void start(void) {
+static void memory_report_start(void) {
     startup = peak = mem_used();
 }
-static const struct server_part memory_report_part = {.name = "memory", .start = start, .cron = look};
+static const struct server_part memory_report_part = {.name = "memory", .start = memory_report_start, .cron = look};
 
 static void read_allocator(struct mem_stats *stats) {
     enum { AGE_US = 100000 };
@@ -50,8 +51,7 @@ static void add_databases(struct memory_report *report) {
     }
 }
 static void add_clients(struct memory_report *report) {
-    list_each(clients_all(), link) {
-        const struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), const struct client, link, client) {
         if (client->flags & CLIENT_REPLICA)
             report->clients_replicas += client_memory(client);
         else

@@ -2,6 +2,7 @@
 #ifndef SERVER_STATS_MEMORY_REPORT_H
 #define SERVER_STATS_MEMORY_REPORT_H
 #include "lib/system/memory.h"
+#include "server/command/command.h"
 #include "server/server.h"
 
 struct memory_report {
@@ -19,5 +20,6 @@ struct memory_report {
     double allocator_frag, allocator_rss, rss_overhead, fragmentation; /* ratios */
     int64_t allocator_frag_bytes, allocator_rss_bytes, rss_overhead_bytes, fragmentation_bytes;
 };
+extern const struct command_spec memory_commands[]; /* memory_command.c: MEMORY */
 void memory_report_make(struct memory_report *report);
 #endif

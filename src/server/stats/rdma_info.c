@@ -3,8 +3,9 @@
  * docs/operating.md explains the fields. */
 #include "server/stats/rdma_info.h"
 #include "server/config/rdma_options.h"
-#include "server/debug/rdma_debug.h"
 #include "server/feature.h"
+#include "server/stats/info.h"
+#include "server/server.h"
 #ifdef USE_RDMA
 #include "lib/system/clock.h"
 #include "net/rdma/rdma.h"
@@ -16,12 +17,12 @@ static double ratio(uint64_t part, uint64_t whole) {
     return whole ? (double)part / (double)whole : 0;
 }
 
-struct counter {
+struct rdma_counter {
     const char *name;
     uint64_t value;
 };
 
-static void write_counters(struct output *out, const struct counter *counters, size_t count) {
+static void write_counters(struct output *out, const struct rdma_counter *counters, size_t count) {
     for (size_t i = 0; i < count; i++) info_number(out, counters[i].name, counters[i].value);
 }
 #define WRITE(out, counters) write_counters(out, counters, sizeof(counters) / sizeof *(counters))
@@ -41,7 +42,7 @@ static void write_errors(struct output *out, const struct rdma_stats *s) {
 
 static void rdma_write(struct output *out) {
     const struct rdma_stats *s = rdma_stats();
-    const struct counter traffic[] = {
+    const struct rdma_counter traffic[] = {
         {"rdma_listeners", s->listeners},
         {"rdma_listeners_waiting", s->listeners_waiting},
         {"rdma_connections", s->connections},
@@ -116,13 +117,13 @@ static const struct info_section rdma_sections[] = {
 
 /* Only the main thread may add events of LATENCY. The cron collects the longest wait of the I/O threads; a sample of
  * LATENCY is the longest time of a second anyway. The cron also lets the arena of values free unused memory. */
-struct wait {
+struct rdma_wait {
     const char *event;
     _Atomic uint64_t worst_us; /* worst on other threads */
 };
-static struct wait stall = {.event = "rdma-stall"}, connecting = {.event = "rdma-connect"};
+static struct rdma_wait stall = {.event = "rdma-stall"}, connecting = {.event = "rdma-connect"};
 
-static void wait_note(struct wait *wait, const struct connection *conn, uint64_t us) {
+static void wait_note(struct rdma_wait *wait, const struct connection *conn, uint64_t us) {
     if (conn->loop == server.loop) {
         latency_event(wait->event, us);
         return;
@@ -133,25 +134,26 @@ static void wait_note(struct wait *wait, const struct connection *conn, uint64_t
 static void on_stalled(const struct connection *conn, uint64_t us) {
     wait_note(&stall, conn, us);
 }
-static void on_connected(const struct connection *conn, uint64_t us) {
+static void rdma_info_on_connected(const struct connection *conn, uint64_t us) {
     wait_note(&connecting, conn, us);
 }
 
-static void wait_collect(struct wait *wait) {
+static void wait_collect(struct rdma_wait *wait) {
     uint64_t us = wait->worst_us ? atomic_exchange(&wait->worst_us, 0) : 0;
     if (us) latency_event(wait->event, us);
 }
-static void cron(void) {
+static void rdma_info_cron(void) {
     wait_collect(&stall);
     wait_collect(&connecting);
     value_arena_age(clock_mono() / 1000);
 }
 
-static void start(void) {
+static void rdma_info_start(void) {
     rdma_hooks.stalled = on_stalled;
-    rdma_hooks.connected = on_connected;
+    rdma_hooks.connected = rdma_info_on_connected;
 }
-static const struct server_part rdma_info_part = {.name = "rdma-info", .start = start, .cron = cron};
+static const struct server_part rdma_info_part = {
+    .name = "rdma-info", .start = rdma_info_start, .cron = rdma_info_cron};
 #else
 static const struct info_section rdma_sections[] = {{.name = NULL}};
 static const struct server_part rdma_info_part = {.name = "rdma-info"};
@@ -160,7 +162,6 @@ static const struct server_part rdma_info_part = {.name = "rdma-info"};
 const struct feature rdma_feature = {
     .name = "rdma",
     .options = OPTIONS(rdma_options),
-    .debug = DEBUG_SUBCOMMANDS(rdma_debug_subcommands),
     .sections = SECTIONS(rdma_sections),
     .parts = PARTS(&rdma_info_part),
 };

@@ -21,6 +21,9 @@
 #include "server/config/settings.h"
 #include "server/defrag.h"
 #include "server/feature.h"
+#include "server/stats/info.h"
+#include "server/config/config.h"
+#include "server/command/command.h"
 #include "server/maxmemory.h"
 #include "server/process/child.h"
 #include "server/process/process.h"
@@ -135,7 +138,7 @@ static void server_write(struct output *out) {
     line(out, "uptime_in_seconds:%lld", (long long)up);
     line(out, "uptime_in_days:%lld", (long long)(up / 86400));
     line(out, "hz:%d", server.hz);
-    line(out, "configured_hz:%d", server_configured_hz());
+    line(out, "configured_hz:%d", (int)config_number("hz"));
     line(out, "clients_hz:%d", server.hz);
     line(out, "lru_clock:%lld", (long long)(clock_ms() / 1000 & 0xFFFFFF));
     line(out, "executable:%s", server.executable);
@@ -149,8 +152,7 @@ static void server_write(struct output *out) {
 
 static void clients_write(struct output *out) {
     int watching = 0, pubsub = 0, blocked = 0;
-    list_each(clients_all(), link) {
-        const struct client *client = container_of(link, struct client, link);
+    list_each_entry(clients_all(), const struct client, link, client) {
         watching += watch_count(client) != 0;
         pubsub += (client->flags & CLIENT_PUBSUB) != 0;
         blocked += client->holds != 0;
@@ -160,7 +162,7 @@ static void clients_write(struct output *out) {
     line(out, "maxclients:%lld", (long long)client_settings.maxclients);
     line(out, "client_recent_max_input_buffer:%zu", client_stats.recent_max_input);
     line(out, "client_recent_max_output_buffer:%zu", client_stats.recent_max_output);
-    line(out, "blocked_clients:%d", blocked);
+    line(out, "blocked_clients:%d", blocked + (int)blocking_owned());
     line(out, "tracking_clients:%zu", tracking_stats.clients);
     line(out, "pubsub_clients:%d", pubsub);
     line(out, "watching_clients:%d", watching);
@@ -420,10 +422,7 @@ static void get_percentiles(const struct config_option *option, struct output *o
 }
 
 static const struct config_option stats_options[] = {
-    {.name = "latency-tracking",
-     .type = CONFIG_BOOL,
-     .value = &dispatch_settings.latency_tracking,
-     .initial = "yes",
+    {OPTION("latency-tracking", CONFIG_BOOL, &dispatch_settings.latency_tracking, "yes"),
      .apply = apply_latency_tracking},
     {.name = "latency-tracking-info-percentiles",
      .type = CONFIG_CUSTOM,

@@ -1,6 +1,6 @@
 /* What the device can do: two processes, the server on CPU 0, the client on CPU 1 (when there are two),
- * connected by the connection manager. Run it with `make bench`, or `softrdma build/bench [seconds per test
- * [part of a name]]`. The figures are this machine's memory and caches, never a card's. */
+ * connected by the connection manager. Run it with `make bench`, or `softrdma ../../build/softrdma/bench [seconds per
+ * test [part of a name]]`. The figures are this machine's memory and caches, never a card's. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>

@@ -32,6 +32,7 @@ static void config_read(void) {
     struct config *c = &settings;
     c->arena_bytes = env_number("SOFTRDMA_ARENA", 32ull << 30, 64ull << 20, 1ull << 44);
     c->memlock = env_number("SOFTRDMA_MEMLOCK", UINT64_MAX, 0, UINT64_MAX);
+    c->bulk = env_number("SOFTRDMA_BULK", 64 << 10, 0, UINT64_MAX);
     c->devices = env_u32("SOFTRDMA_DEVICES", 1, 0, 64);
     c->max_qp = env_u32("SOFTRDMA_MAX_QP", 131072, 0, 1 << 20);
     c->max_cq = env_u32("SOFTRDMA_MAX_CQ", 131072, 0, 1 << 20);

@@ -8,6 +8,7 @@
 struct config {
     uint64_t arena_bytes;
     uint64_t memlock; /* bytes that may be registered; UINT64_MAX: as RLIMIT_MEMLOCK says */
+    uint64_t bulk;    /* least bytes that the thread of bulk.c copies; 0: it copies none */
     uint32_t devices;
     uint32_t max_qp, max_cq, max_mr, max_pd, max_srq, max_cqe, max_qp_wr, max_srq_wr, max_sge, max_inline,
         max_rd_atomic;

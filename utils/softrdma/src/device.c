@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "bulk.h"
 #include "cm.h"
 #include "config.h"
 #include "fault.h"
@@ -93,6 +94,7 @@ static void after_fork_in_child(void) {
     peer_forget();
     arena_forget();
     progress_forget();
+    bulk_forget();
     mr_forget();
     qp_forget();
     cq_forget();

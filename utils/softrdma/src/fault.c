@@ -128,6 +128,7 @@ static void parse_action(const char *rule, char *text, struct rule *r) {
                    {"unreachable", ACT_UNREACHABLE, false},
                    {"remove", ACT_REMOVE, false},
                    {"scatter", ACT_SCATTER, true},
+                   {"hold", ACT_HOLD, false},
                    {"kill", ACT_KILL, false},
                    {"exit", ACT_EXIT, false}};
     char *value = strchr(text, '=');

@@ -52,6 +52,7 @@ enum fault_action {
     ACT_UNREACHABLE,
     ACT_REMOVE,
     ACT_SCATTER,
+    ACT_HOLD,
     ACT_KILL,
     ACT_EXIT
 };

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "arena.h"
+#include "bulk.h"
 #include "config.h"
 #include "fault.h"
 #include "pages.h"
@@ -33,6 +34,8 @@ struct mr {
     uint64_t segs_off;
     uint32_t index;
     struct mr *next_free; /* of dead regions: resting indices */
+    void *map;            /* of a DMA buffer; NULL */
+    uint64_t map_len;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -139,8 +142,8 @@ static int mr_publish(struct mr *mr, uint64_t iova, unsigned int access) {
     return 0;
 }
 
-/* What is only ever sent is read by this process alone, by the thread that posts it: it need not be where peers can
- * reach it, and stays ordinary memory, of which a forked child has its own copy. */
+/* What is only ever sent is read by this process alone, by the thread that posts it or by the one that copies: it need
+ * not be where peers can reach it, and stays ordinary memory, of which a forked child has its own copy. */
 static bool stays_private(unsigned int access) {
     return !(access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)) && !config()->dontfork;
 }
@@ -203,8 +206,28 @@ SR_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
 
 SR_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                                            int access) {
-    errno = EOPNOTSUPP;
-    return NULL;
+    /* Any file of memory will do: udmabuf and memfd. It is mapped for the device, as an importer does. */
+    bool writable = (unsigned int)access & IBV_ACCESS_LOCAL_WRITE;
+    off_t size = lseek(fd, 0, SEEK_END);
+    uint64_t start = round_down(offset, PAGE), end = round_up(offset + length, PAGE);
+    if (size < 0) return NULL;
+    if (!length || offset + length < offset || offset + length > (uint64_t)size || iova % PAGE != offset % PAGE) {
+        errno = EINVAL;
+        return NULL;
+    }
+    void *map = mmap(NULL, end - start, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, (off_t)start);
+    if (map == MAP_FAILED) return NULL;
+    struct ibv_mr *ib = mr_register(pd, (char *)map + (offset - start), length, iova, (unsigned int)access);
+    if (!ib) {
+        int err = errno;
+        munmap(map, end - start);
+        errno = err;
+        return NULL;
+    }
+    struct mr *mr = container_of(ib, struct mr, ib);
+    mr->map = map;
+    mr->map_len = end - start;
+    return ib;
 }
 
 SR_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access) {
@@ -218,8 +241,10 @@ SR_EXPORT int ibv_dereg_mr(struct ibv_mr *ib) {
     if (load_relaxed(&arena_mr_slots()[mr->index].key) != ib->lkey) return EINVAL; /* a second time */
     store_release(&arena_mr_slots()[mr->index].key, 0);
     qp_quiesce_all();
+    bulk_quiesce();
     if (stays_private(arena_mr_slots()[mr->index].access)) advise_private(mr, MADV_DOFORK);
     pages_release(&mr->hold);
+    if (mr->map) munmap(mr->map, mr->map_len);
     if (mr->segs_off) arena_free(ARENA_RING, mr->segs_off, arena_mr_slots()[mr->index].nseg * sizeof(struct mr_seg));
     mr->segs_off = 0;
     atomic_fetch_sub(&to_pd(ib->pd)->users, 1);

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bulk.h"
 #include "config.h"
 #include "fault.h"
 #include "net.h"
@@ -539,9 +540,11 @@ SR_EXPORT int ibv_destroy_qp(struct ibv_qp *ib) {
     send_show_all_late(qp);
     store_release(&qp->state, IBV_QPS_RESET);
     sender_revoke(qp);
+    bulk_stop(qp);
     spin_unlock(&qp->lock);
     timer_cancel_wait(&qp->timer);
     timer_cancel_wait(&qp->late_timer);
+    bulk_leave(qp);
     send_discard(qp);
     qp_unbuild(qp);
     if (qp->srq) {

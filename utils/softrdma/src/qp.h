@@ -41,7 +41,7 @@ struct route {
     uint32_t unrung_bytes;
 };
 
-enum stall { STALL_NONE, STALL_RNR, STALL_RETRY, STALL_FULL, STALL_DELAY, STALL_SQD };
+enum stall { STALL_NONE, STALL_RNR, STALL_RETRY, STALL_FULL, STALL_DELAY, STALL_BULK };
 
 /* A work request that could not be carried out when it was posted. */
 struct pending {
@@ -52,6 +52,10 @@ struct pending {
     uint64_t rnr;     /* by a fault: so often there is no receive */
     bool faults_done; /* faults have been looked up */
     uint64_t not_before;
+    /* bulk.c: the thread copies it */
+    uint64_t total, copied;
+    bool carried; /* it has, with this outcome */
+    uint32_t status;
 };
 
 struct qp {
@@ -79,6 +83,10 @@ struct qp {
     struct link late; /* scatter.c: lines of WRITEs that memory does not show yet */
     struct timer late_timer;
     uint64_t late_seed;
+    struct link bulk_link;
+    _Atomic uint32_t bulk_turn;   /* changes when a copy under way must stop */
+    _Atomic uint32_t bulk_copies; /* the thread is copying */
+    bool bulk_left;               /* being destroyed; under the lock of bulk.c */
 
     /* Receiving: posts are guarded by rlock, polling by the lock of rcq. */
     struct spinlock rlock;
@@ -129,6 +137,7 @@ static inline bool qp_has_done(const struct qp *qp) {
 
 /* send.c */
 void send_retry(struct timer *timer);
+bool send_bulk(struct qp *qp); /* copies some of the first waiting request: whether it must go on */
 void send_show_late(struct timer *timer);
 void send_show_all_late(struct qp *qp); /* qp locked, and not entered */
 void send_flush(struct qp *qp);         /* all that is pending, with WR_FLUSH_ERR; qp locked */

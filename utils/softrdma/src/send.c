@@ -11,6 +11,8 @@
  * posted (RNR), peer not ready or gone (the retries of a transport), a fault. The progress thread tries again
  * until the queue pair's retry counts and timeouts are used up, as a card would.
  *
+ * Large READs and WRITEs wait there, too, until the thread of bulk.c has copied them.
+ *
  * Slots of the send queue are freed the way a card frees them: when a signaled completion is polled, with all
  * before it. */
 #define _GNU_SOURCE
@@ -18,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bulk.h"
 #include "copy.h"
 #include "fault.h"
 #include "mr.h"
@@ -30,7 +33,10 @@
 #define MAX_MESSAGE      (1u << 30)
 
 /* Outcomes other than an ibv_wc_status. */
-enum { NOT_NOW_RNR = -1, NOT_NOW_RETRY = -2, NOT_NOW_FULL = -3 };
+enum { NOT_NOW_RNR = -1, NOT_NOW_RETRY = -2, NOT_NOW_FULL = -3, NOT_NOW_BULK = -4 };
+
+/* See bulk.c. */
+enum { BULK_PART = 64 << 10, BULK_STEP = 1 << 20, BULK_STREAM_LEAST = 256 << 10 };
 
 static const char *op_name(enum ibv_wr_opcode op) {
     static const char *names[] = {[IBV_WR_RDMA_WRITE] = "write",
@@ -153,6 +159,7 @@ static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t
                 ? check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_WRITE, &slot, &at)
                 : 0;
     if (unlikely(s)) return s;
+    if (!imm && !(wr->send_flags & IBV_SEND_INLINE) && bulk_takes(*len)) return NOT_NOW_BULK;
     if (imm && unlikely(s = take_receive(r, &wqe))) return s;
     struct fault f;
     if (unlikely(fault_armed[FAULT_WRITE])) {
@@ -257,6 +264,7 @@ static int do_read(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
     int s = check_rd_atomic(qp);
     if (!s && total)
         s = check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_READ, &slot, &at);
+    if (!s && bulk_takes(*len)) return NOT_NOW_BULK;
     for (int i = 0; i < wr->num_sge && !s && total; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
         s = copy_from_peer(qp->route.peer, slot, at, (void *)(uintptr_t)sge->addr, sge->length);
@@ -292,11 +300,15 @@ static int do_atomic(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len)
     return 0;
 }
 
+static inline bool is_admitted(const struct qp *qp) {
+    const struct route *r = &qp->route;
+    return likely(r->peer && !peer_is_dead(r->peer) && load_acquire(&r->rqp->sender) == qp->token);
+}
+
 /* Between enter and leave. */
 static inline int carry_out(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
-    struct route *r = &qp->route;
     *len = 0;
-    if (unlikely(!r->peer || peer_is_dead(r->peer) || load_acquire(&r->rqp->sender) != qp->token)) return NOT_NOW_RETRY;
+    if (unlikely(!is_admitted(qp))) return NOT_NOW_RETRY;
     if (likely(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE))
         return do_write(qp, wr, len);
     if (unlikely(!list_empty(&qp->late))) scatter_show_all(qp);
@@ -418,13 +430,18 @@ static void apply_faults(const struct qp *qp, struct pending *p, uint32_t *statu
     p->lost = f.action == ACT_DROP;
     if (f.action == ACT_RNR) p->rnr = f.value ? f.value : UINT64_MAX;
     if (f.action == ACT_DELAY) p->not_before = now_ns() + f.value;
+    if (f.action == ACT_HOLD) {
+        p->not_before = now_ns() + NS_PER_MS;
+        p->faults_done = false; /* it asks again then */
+    }
     if (f.action == ACT_ERROR) *status = (uint32_t)f.value;
 }
 
 /* Tries the first of the waiting requests: true when it is done with, for good or bad (`*status`). */
 static bool try_first(struct qp *qp, struct pending *p, uint64_t *len, uint32_t *status) {
-    *status = 0;
-    *len = 0;
+    *status = p->status;
+    *len = p->carried && !p->status ? p->total : 0;
+    if (p->carried) return true;
     if (!p->faults_done) apply_faults(qp, p, status);
     if (*status) return true;
     if (p->not_before > now_ns()) {
@@ -433,6 +450,13 @@ static bool try_first(struct qp *qp, struct pending *p, uint64_t *len, uint32_t 
     }
     int outcome = p->lost ? NOT_NOW_RETRY : p->rnr ? NOT_NOW_RNR : carry_out(qp, &p->wr, len);
     if (p->rnr && p->rnr != UINT64_MAX) p->rnr--;
+    if (outcome == NOT_NOW_BULK) {
+        p->total = *len;
+        p->copied = 0;
+        qp->stall = STALL_BULK;
+        bulk_submit(qp);
+        return false;
+    }
     if (outcome < 0) {
         *status = wait_or_give_up(qp, outcome);
         return *status != 0;
@@ -444,6 +468,7 @@ static bool try_first(struct qp *qp, struct pending *p, uint64_t *len, uint32_t 
 /* Carries out what waits, in order, until something has to wait again. qp locked, state RTS. */
 static void pump(struct qp *qp) {
     bool failed = false;
+    if (qp->stall == STALL_BULK) return;
     enter(qp);
     while (!failed && !list_empty(&qp->pending)) {
         struct pending *p = container_of(qp->pending.next, struct pending, link);
@@ -467,6 +492,75 @@ void send_retry(struct timer *timer) {
     spin_unlock(&qp->lock);
 }
 
+/* --- large requests, on the thread of bulk.c --- */
+
+/* Copies the next part of a request, which ends with one of its buffers at the latest. Checks all that carry_out has
+ * checked, for this part. */
+static int copy_part(struct qp *qp, const struct pending *p, uint64_t *len) {
+    const struct route *r = &qp->route;
+    const struct ibv_sge *sge = p->wr.sg_list;
+    const struct mr_slot *slot;
+    bool reads = p->wr.opcode == IBV_WR_RDMA_READ;
+    uint64_t at = p->copied, there;
+    while (at >= sge->length) at -= (sge++)->length;
+    *len = sge->length - at < BULK_PART ? sge->length - at : BULK_PART;
+    if (!is_admitted(qp)) return NOT_NOW_RETRY;
+    if (!mr_check(arena_mr_slots(), arena_head()->mr_slots, sge->lkey, sge->addr + at, *len, qp->pd->id,
+                  reads ? IBV_ACCESS_LOCAL_WRITE : 0, &there))
+        return IBV_WC_LOC_PROT_ERR;
+    int s = check_remote(qp, p->wr.wr.rdma.remote_addr + p->copied, p->wr.wr.rdma.rkey, *len,
+                         reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE, &slot, &there);
+    if (s) return s;
+    uint8_t *mine = (uint8_t *)(uintptr_t)sge->addr + at, *theirs = copy_direct(r->peer, slot, there, *len);
+    if (!theirs) {
+        s = copy_scattered(r->peer, slot, there, mine, *len, !reads);
+        return s ? copy_failed(s) : 0;
+    }
+    (p->total < BULK_STREAM_LEAST ? copy_bytes : bulk_stream)(reads ? mine : theirs, reads ? theirs : mine, *len);
+    return 0;
+}
+
+static int copy_step(struct qp *qp, struct pending *p, uint32_t turn) {
+    int s = 0;
+    for (uint64_t end = p->copied + BULK_STEP, len; !s && p->copied < p->total && p->copied < end;) {
+        if (load_acquire(&qp->bulk_turn) != turn) return 0;
+        bulk_part_begin();
+        enter(qp);
+        s = copy_part(qp, p, &len);
+        leave(qp);
+        bulk_part_end();
+        if (!s) p->copied += len;
+    }
+    return s;
+}
+
+/* The request is copied, or cannot be. */
+static void end_bulk(struct qp *qp, struct pending *p, int s) {
+    qp->stall = STALL_NONE;
+    if (s < 0 && !(s = (int)wait_or_give_up(qp, s))) return;
+    if (!s && fault_armed[FAULT_PAYLOAD]) payload_fault(qp);
+    p->carried = true;
+    p->status = (uint32_t)s;
+    if (load_relaxed(&qp->state) == IBV_QPS_RTS) pump(qp);
+}
+
+bool send_bulk(struct qp *qp) {
+    spin_lock(&qp->lock);
+    struct pending *p = qp->stall == STALL_BULK ? container_of(qp->pending.next, struct pending, link) : NULL;
+    uint32_t turn = load_relaxed(&qp->bulk_turn);
+    store_relaxed(&qp->bulk_copies, p != NULL);
+    spin_unlock(&qp->lock);
+    if (!p) return false;
+    int s = copy_step(qp, p, turn);
+    store_release(&qp->bulk_copies, 0);
+    spin_lock(&qp->lock);
+    bool mine = load_relaxed(&qp->bulk_turn) == turn; /* else it was flushed, and is freed */
+    bool more = mine && !s && p->copied < p->total;
+    if (mine && !more) end_bulk(qp, p, s);
+    spin_unlock(&qp->lock);
+    return more;
+}
+
 void send_show_all_late(struct qp *qp) {
     if (list_empty(&qp->late)) return;
     enter(qp);
@@ -482,11 +576,12 @@ void send_show_late(struct timer *timer) {
 }
 
 void send_resume(struct qp *qp) {
-    qp->stall = STALL_NONE;
+    if (qp->stall != STALL_BULK) qp->stall = STALL_NONE;
     pump(qp);
 }
 
 void send_flush(struct qp *qp) {
+    bulk_stop(qp);
     for (struct link *l; (l = list_pop(&qp->pending));) {
         struct pending *p = container_of(l, struct pending, link);
         complete(qp, &p->wr, p->index, 0, IBV_WC_WR_FLUSH_ERR);
@@ -499,6 +594,7 @@ void send_flush(struct qp *qp) {
 }
 
 void send_discard(struct qp *qp) {
+    bulk_stop(qp);
     for (struct link *l; (l = list_pop(&qp->pending));) free(container_of(l, struct pending, link));
     timer_cancel(&qp->timer);
     scatter_discard(qp);

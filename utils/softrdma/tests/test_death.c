@@ -286,6 +286,25 @@ TEST(a_delayed_message_keeps_its_connection_in_order_and_lets_others_pass) {
     pair_free(&p);
 }
 
+TEST(a_held_message_waits_until_the_rule_ends) {
+    char file[] = "/tmp/softrdma-hold-XXXXXX", rule[100];
+    int fd = mkstemp(file);
+    CHECK(fd >= 0);
+    close(fd);
+    snprintf(rule, sizeof rule, "send:hold,op=read,while=%s", file);
+    setenv("SOFTRDMA_FAULTS", rule, 1);
+    struct pair p = pair_make((struct pair_options){0});
+    struct ibv_wc wc;
+    memset(p.buf[1], 7, 8);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    for (uint64_t end = now_us() + 20000; now_us() < end;) EQUAL(ibv_poll_cq(p.cq, 1, &wc), 0);
+    CHECK(memcmp(p.buf[0], p.buf[1], 8));
+    unlink(file);
+    expect_wc(p.cq, 1, IBV_WC_SUCCESS);
+    CHECK(!memcmp(p.buf[0], p.buf[1], 8));
+    pair_free(&p);
+}
+
 TEST(a_delayed_completion_wakes_a_sleeper_when_it_is_due) {
     setenv("SOFTRDMA_FAULTS", "complete:delay=20000", 1);
     struct pair p = pair_make((struct pair_options){.events = true});

@@ -147,6 +147,34 @@ TEST(shared_and_file_memory_can_be_registered) {
     pair_free(&p);
 }
 
+TEST(a_dma_buffer_is_written_without_a_mapping_of_the_program) {
+    struct pair p = pair_make((struct pair_options){0});
+    uint8_t got[100];
+    int fd = memfd_create("buffer", MFD_CLOEXEC);
+    CHECK(fd >= 0 && ftruncate(fd, 3 * 4096) == 0);
+    errno = 0;
+    CHECK(!ibv_reg_dmabuf_mr(p.pd, 4096, 3 * 4096, 4096, fd, RW) && errno == EINVAL); /* beyond its end */
+    CHECK(!ibv_reg_dmabuf_mr(p.pd, 4096 + 8, 100, 4096, fd, RW) && errno == EINVAL);
+    CHECK(!ibv_reg_dmabuf_mr(p.pd, 0, 4096, 0, -1, RW) && errno == EBADF);
+    struct ibv_mr *mr = ibv_reg_dmabuf_mr(p.pd, 4096 + 8, 4096, 0x100008, fd, RW);
+    CHECK(mr);
+    struct ibv_sge sge = {(uint64_t)(uintptr_t)p.buf[0], 100, p.mr[0]->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+    wr.wr.rdma.remote_addr = 0x100008 + 50;
+    wr.wr.rdma.rkey = mr->rkey;
+    EQUAL(ibv_post_send(p.qp[0], &wr, &bad), 0);
+    EQUAL(poll_one(p.cq).status, 0);
+    EQUAL(pread(fd, got, 100, 4096 + 8 + 50), 100);
+    CHECK(!memcmp(got, p.buf[0], 100));
+    EQUAL(ibv_dereg_mr(mr), 0);
+    close(fd);
+    pair_free(&p);
+}
+
 TEST(an_iova_names_the_region_from_afar) {
     struct pair p = pair_make((struct pair_options){0});
     struct ibv_mr *mr = ibv_reg_mr_iova(p.pd, p.buf[1], 4096, 0x100000, RW);

@@ -1,0 +1,23 @@
+/* api.h: the functions that modules call. For the files of module/ only.
+ *
+ * The list in valkeymodule.h is the only one: here it becomes a prototype `api_NAME` for each function. A file of this
+ * directory that implements a group of functions defines them under these names, so the compiler compares each
+ * definition with what modules are compiled against. A name without a definition is a weak symbol at address 0:
+ * api_table.c knows in this way which functions the server lacks. */
+#ifndef MODULE_API_H
+#define MODULE_API_H
+#define VALKEYMODULE_CORE
+#include "lib/text/slice.h"
+#include "module/valkeymodule.h"
+#include <stdarg.h>
+
+#define API_PROTOTYPE_(result, name, arguments) result api_##name arguments __attribute__((weak));
+VALKEYMODULE_FUNCTIONS(API_PROTOTYPE_)
+#undef API_PROTOTYPE_
+
+struct module;
+/* What a module gets for a name, with the prefix ValkeyModule_ or RedisModule_. A function that this server lacks has
+ * an address, too: a call of it ends the process with a report of its name and of the module. NULL: unknown. */
+void *api_find(const char *name);
+void api_lacking_each(void (*visit)(void *context, const char *name), void *context);
+#endif

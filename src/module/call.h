@@ -1,0 +1,12 @@
+/* call.h: Call: a module calls a command of the server or of another module. */
+#ifndef MODULE_CALL_H
+#define MODULE_CALL_H
+#include "module/call_reply.h"
+#include "module/context.h"
+
+/* Arguments by a format (see api_Call()), as Call takes them. Passes them to `use`. False: malformed. */
+bool call_arguments(const char *name, const char *fmt, va_list arguments,
+                    void (*use)(void *context, int argc, const struct slice *argv), void *context);
+/* The reply of a command that has blocked is freed. */
+void call_promise_freed(struct ValkeyModuleCallReply *reply);
+#endif

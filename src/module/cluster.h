@@ -1,0 +1,6 @@
+/* cluster.h: nodes of the cluster, and messages that modules send each other on its bus. */
+#ifndef MODULE_CLUSTER_H
+#define MODULE_CLUSTER_H
+
+void messages_before_wait(void); /* delivers those that could not be delivered within a call or a load */
+#endif

@@ -1,0 +1,39 @@
+/* keys.h: ValkeyModuleKey: a key that a module has opened.
+ *
+ * An open key has the name and not the entry: each function looks the entry up again. So a key that the module changes
+ * through Call, or that expires, is never a dangling pointer. */
+#ifndef MODULE_KEYS_H
+#define MODULE_KEYS_H
+#include "module/context.h"
+#include "server/notify.h"
+#include "store/zset.h"
+
+struct ValkeyModuleKey {
+    struct ValkeyModuleCtx *ctx;
+    struct module *module;
+    struct db *db;
+    struct ValkeyModuleString *name;
+    int mode;
+    char number_text[STRING_NUMBER_TEXT]; /* StringDMA of a number */
+    struct {                              /* ZsetFirstIn…, ZsetLastIn… */
+        bool active, down;
+        size_t first, count, at; /* ranks; `at` counts from the end that the iteration began at */
+    } range;
+    struct key_stream *stream; /* StreamIteratorStart; NULL: no iterator */
+};
+void key_stream_stop(struct ValkeyModuleKey *key);
+/* The entry now; NULL: the key does not exist. */
+struct entry *key_entry(const struct ValkeyModuleKey *key);
+static inline struct slice key_name(const struct ValkeyModuleKey *key) {
+    return module_string_slice(key->name);
+}
+static inline bool key_is_writable(const struct ValkeyModuleKey *key) {
+    return key && key->mode & VALKEYMODULE_WRITE;
+}
+/* The entry has the type, or does not exist and may be created (`creates`). */
+bool key_has_type(const struct entry *entry, enum value_type type, bool creates);
+/* A value from which elements were removed: deletes the key if it is empty. */
+void key_removed(struct ValkeyModuleKey *key, bool empty);
+/* A key for a callback, on the stack: not to be closed. */
+void key_init(struct ValkeyModuleKey *key, struct ValkeyModuleCtx *ctx, struct ValkeyModuleString *name, int mode);
+#endif

@@ -1,0 +1,397 @@
+/* load.c: loads and unloads modules. See module.h.
+ *
+ * A library is opened with RTLD_LOCAL: modules do not see each other's symbols. RTLD_LAZY: one that names a symbol
+ * which this server lacks runs until it uses it. It keeps its place in the list of
+ * modules while OnLoad runs, so that what OnLoad registers has an owner, and everything is undone by the same path if
+ * OnLoad fails and when the module is unloaded. */
+#include "acl/acl.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/must.h"
+#include "module/commands.h"
+#include "module/config.h"
+#include "module/context.h"
+#include "module/events.h"
+#include "module/module.h"
+#include "module/threads.h"
+#include "server/command/dispatch.h"
+#include "server/server.h"
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+static struct list modules = LIST_INIT(modules);
+
+struct list *modules_all(void) {
+    return &modules;
+}
+
+static struct module *module_find(struct slice name) {
+    list_each(&modules, link) {
+        struct module *module = container_of(link, struct module, link);
+        if (module->name && slice_equal(name, slice_of(module->name))) return module;
+    }
+    return NULL;
+}
+
+struct module *module_of_address(const void *address) {
+    Dl_info info, own;
+    if (!dladdr(address, &info)) return NULL;
+    list_each(&modules, link) {
+        struct module *module = container_of(link, struct module, link);
+        const struct link_map *map = module->library;
+        if (map && dladdr((const void *)map->l_ld, &own) && own.dli_fbase == info.dli_fbase) return module;
+    }
+    return NULL;
+}
+
+/* --- Introduction: the module's Init --- */
+
+int api_IsModuleNameBusy(const char *name) {
+    return module_find(slice_of(name)) != NULL || strcmp(name, "lua") == 0;
+}
+void api_SetModuleAttribs(ValkeyModuleCtx *ctx, const char *name, int ver, int apiver) {
+    struct module *module = ctx->module;
+    if (module->name) return;
+    module->name = mem_strdup(name);
+    module->version = ver;
+    module->api_version = apiver;
+}
+void api_SetModuleOptions(ValkeyModuleCtx *ctx, int options) {
+    ctx->module->options = (uint64_t)options;
+}
+int api_GetModuleOptionsAll(void) {
+    return (VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION << 1) - 1;
+}
+
+/* --- Functions that modules export to each other --- */
+
+struct module_shared {
+    struct list_link link;
+    struct module *module;
+    char *name;
+    void *function;
+};
+struct module_use {
+    struct list_link link;
+    struct module *of;
+};
+
+int api_ExportSharedAPI(ValkeyModuleCtx *ctx, const char *apiname, void *func) {
+    list_each(&modules, at) {
+        struct module *module = container_of(at, struct module, link);
+        list_each(&module->shared, link) if (strcmp(container_of(link, struct module_shared, link)->name, apiname) ==
+                                             0) return VALKEYMODULE_ERR;
+    }
+    struct module_shared *shared = mem_calloc(1, sizeof *shared);
+    *shared = (struct module_shared){.module = ctx->module, .name = mem_strdup(apiname), .function = func};
+    list_append(&ctx->module->shared, &shared->link);
+    return VALKEYMODULE_OK;
+}
+static bool module_uses(struct module *module, const struct module *of) {
+    list_each(&module->uses, link) if (container_of(link, struct module_use, link)->of == of) return true;
+    return false;
+}
+void *api_GetSharedAPI(ValkeyModuleCtx *ctx, const char *apiname) {
+    list_each(&modules, at) {
+        struct module *module = container_of(at, struct module, link);
+        list_each(&module->shared, link) {
+            struct module_shared *shared = container_of(link, struct module_shared, link);
+            if (strcmp(shared->name, apiname) != 0) continue;
+            if (!module_uses(ctx->module, module)) {
+                struct module_use *use = mem_calloc(1, sizeof *use);
+                use->of = module;
+                list_append(&ctx->module->uses, &use->link);
+            }
+            return shared->function;
+        }
+    }
+    return NULL;
+}
+static void module_shared_drop(struct module *module) {
+    list_each(&module->shared, link) {
+        struct module_shared *shared = container_of(link, struct module_shared, link);
+        list_remove(&module->shared, link);
+        mem_free(shared->name);
+        mem_free(shared);
+    }
+    list_each(&module->uses, link) {
+        list_remove(&module->uses, link);
+        mem_free(container_of(link, struct module_use, link));
+    }
+}
+static bool module_is_used(const struct module *module) {
+    list_each(&modules, link) if (module_uses(container_of(link, struct module, link), module)) return true;
+    return false;
+}
+
+/* --- Loading --- */
+
+static void module_free(struct module *module) {
+    module_commands_drop(module);
+    module_filters_drop(module);
+    module_notifications_drop(module);
+    module_events_drop(module);
+    module_configs_drop(module);
+    module_timers_drop(module);
+    module_users_drop(module);
+    module_messages_drop(module);
+    module_refused_drop(module);
+    module_forks_drop(module);
+    module_engines_drop(module);
+    module_types_drop(module);
+    module_shared_drop(module);
+    list_remove(&modules, &module->link);
+    if (module->library && dlclose(module->library) != 0) {
+        const char *reason = dlerror();
+        log_warning("Error when trying to close the %s module: %s", module->name ? module->name : module->path,
+                    reason ? reason : "Unknown error");
+    }
+    for (int i = 0; i < module->argc; i++) mem_free(module->arguments[i]);
+    mem_free(module->arguments);
+    mem_free(module->name);
+    mem_free(module->path);
+    mem_free(module);
+}
+
+void module_lists_init(struct module *module) {
+    struct list *const lists[] = {&module->commands, &module->types,         &module->shared, &module->uses,
+                                  &module->filters,  &module->notifications, &module->events, &module->configs,
+                                  &module->refused,  &module->receivers,     &module->engines};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
+}
+
+static struct module *module_new(const char *path, int argc, const struct slice *arguments) {
+    struct module *module = mem_calloc(1, sizeof *module);
+    module->path = mem_strdup(path);
+    module->argc = argc;
+    module->arguments = mem_calloc((size_t)argc + 1, sizeof *module->arguments);
+    for (int i = 0; i < argc; i++) module->arguments[i] = mem_strndup(arguments[i].data, arguments[i].len);
+    module_lists_init(module);
+    list_append(&modules, &module->link);
+    return module;
+}
+
+typedef int (*module_entry)(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc);
+typedef int (*module_exit)(ValkeyModuleCtx *ctx);
+
+static void *symbol(void *library, const char *name, const char *old_name) {
+    void *found = dlsym(library, name);
+    return found ? found : dlsym(library, old_name);
+}
+
+static bool is_executable(const char *path) {
+    struct stat st;
+    return stat(path, &st) != 0 || st.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH);
+}
+
+/* Names the functions that the module's text contains and that the server lacks: it will fail if it calls them. */
+struct lacking_search {
+    const char *text;
+    size_t len;
+    struct memory_output names;
+    unsigned count;
+};
+static void lacking_visit(void *context, const char *name) {
+    struct lacking_search *search = context;
+    size_t len = strlen(name);
+    for (const char *at = search->text, *end = at + search->len; at + len < end; at++) {
+        at = memmem(at, (size_t)(end - at), name, len + 1); /* with its NUL */
+        if (!at) return;
+        if (at == search->text || at[-1] != '_') continue;
+        if (search->count++) output_write(&search->names.out, SLICE(", "));
+        output_write(&search->names.out, (struct slice){name, len});
+        return;
+    }
+}
+static void lacking_report(const struct module *module) {
+    FILE *file = fopen(module->path, "re");
+    if (!file) return;
+    struct lacking_search search = {0};
+    char *text = NULL;
+    if (fseek(file, 0, SEEK_END) == 0 && ftell(file) > 0) {
+        search.len = (size_t)ftell(file);
+        text = mem_try_alloc(search.len);
+        rewind(file);
+        if (text && fread(text, 1, search.len, file) != search.len) search.len = 0;
+    }
+    fclose(file);
+    if (text) {
+        memory_output_init(&search.names);
+        search.text = text;
+        api_lacking_each(lacking_visit, &search);
+        struct slice names = memory_output_slice(&search.names);
+        if (search.count)
+            log_notice("Module '%s' knows %u functions that this server does not have yet; a call of one ends the "
+                       "server: %.*s",
+                       module->name, search.count, (int)(names.len < 4096 ? names.len : 4096), names.data);
+        memory_output_free(&search.names);
+    }
+    mem_free(text);
+}
+
+static void unload_loaded(struct module *module) {
+    module_exit leave = (module_exit)symbol(module->library, "ValkeyModule_OnUnload", "RedisModule_OnUnload");
+    struct ValkeyModuleCtx ctx;
+    context_init(&ctx, module);
+    if (leave) leave(&ctx);
+    context_end(&ctx);
+    log_notice("Module %s unloaded", module->name);
+    module_free(module);
+}
+
+/* A run of OnLoad. Its objects are not on the stack: a missing function ends the run by longjmp(). */
+struct load_run {
+    struct load_run *outer; /* OnLoad may call MODULE LOAD */
+    struct module *module;
+    struct ValkeyModuleCtx ctx;
+    struct ValkeyModuleString **argv;
+    int argc, result;
+    const struct call *call; /* within which OnLoad runs */
+    unsigned readers;        /* listeners, likewise */
+    const char *lacking;
+    jmp_buf leave;
+    pthread_t thread;
+};
+static struct load_run *load_running;
+
+void module_lacks(struct module *module, const char *function) {
+    struct load_run *run = load_running;
+    if (!run || run->module != module || !pthread_equal(run->thread, pthread_self())) return;
+    /* OnLoad has made a call, or caused an event, that calls the module again: functions of the server must return. */
+    if (dispatch_running() != run->call || store_settings.readers != run->readers) return;
+    run->lacking = function;
+    longjmp(run->leave, 1);
+}
+
+/* Calls OnLoad. Returns NULL, or the function that the module called and the server lacks. */
+static const char *load_enter(struct module *module, module_entry enter, int argc, const struct slice *arguments,
+                              int *result) {
+    struct load_run *run = mem_calloc(1, sizeof *run);
+    run->outer = load_running;
+    run->module = module;
+    run->thread = pthread_self();
+    run->call = dispatch_running();
+    run->readers = store_settings.readers;
+    run->argc = argc;
+    run->argv = module_strings_of(argc, arguments);
+    context_init(&run->ctx, module);
+    load_running = run;
+    if (setjmp(run->leave) == 0) run->result = enter(&run->ctx, run->argv, run->argc);
+    run = load_running;
+    load_running = run->outer;
+    context_end(&run->ctx);
+    module_strings_free(run->argc, run->argv);
+    *result = run->result;
+    const char *lacking = run->lacking;
+    mem_free(run);
+    return lacking;
+}
+
+static bool load(const char *path, int argc, const struct slice *arguments, int options, const struct slice *pairs) {
+    if (!is_executable(path)) {
+        log_warning("Module %s failed to load: It does not have execute permissions.", path);
+        return false;
+    }
+    /* Without RTLD_DEEPBIND, by which the module would find libc's free(), but libc's strdup() the allocator's
+     * malloc(). */
+    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+    if (!library) {
+        log_warning("Module %s failed to load: %s", path, dlerror());
+        return false;
+    }
+    module_entry enter = (module_entry)symbol(library, "ValkeyModule_OnLoad", "RedisModule_OnLoad");
+    if (!enter) {
+        log_warning("Module %s does not export ValkeyModule_OnLoad() or RedisModule_OnLoad() symbol. Module not "
+                    "loaded.",
+                    path);
+        dlclose(library);
+        return false;
+    }
+    if (!dlsym(library, "ValkeyModule_OnLoad")) log_notice("Legacy Redis Module %s found", path);
+    module_lock_start();
+    struct module *module = module_new(path, argc, arguments);
+    module->library = library;
+    module->loading = true;
+    module_configs_begin(options, pairs);
+    int result;
+    const char *lacking = load_enter(module, enter, argc, arguments, &result);
+    if (lacking) {
+        log_warning("Module %s failed to load: it needs ValkeyModule_%s, which this server does not have.", path,
+                    lacking);
+        module->library = NULL; /* stays: OnLoad has not ended, and may have started a thread */
+        module_free(module);
+        return false;
+    }
+    if (result != VALKEYMODULE_OK) {
+        log_warning("Module %s initialization failed. Module %s", path, module->name ? "not loaded." : "name is busy.");
+        module_free(module);
+        return false;
+    }
+    if (!module->name) {
+        log_warning("Module %s initialization failed. Its OnLoad function has not called Init.", path);
+        module_free(module);
+        return false;
+    }
+    module->loading = false;
+    log_notice("Module '%s' loaded from %s", module->name, path);
+    lacking_report(module);
+    if (!module_configs_end(module, options)) {
+        unload_loaded(module);
+        return false;
+    }
+    if (commands_changed) commands_changed();
+    module_event_changed(module, true);
+    return true;
+}
+
+bool module_load(const char *path, int argc, const struct slice *arguments, int options, const struct slice *pairs) {
+    bool loaded = load(path, argc, arguments, options, pairs);
+    if (options) module_configs_forget();
+    return loaded;
+}
+
+static bool module_has_command(void *context, struct slice name) {
+    struct module *module = context;
+    list_each(&module->commands, link) {
+        const struct ValkeyModuleCommand *command = container_of(link, struct ValkeyModuleCommand, link);
+        if (!command->parent && slice_is(name, command->name)) return true;
+    }
+    return false;
+}
+
+const char *module_unload(struct slice name) {
+    struct module *module = module_find(name);
+    if (!module) return "no such module with that name";
+    if (module->types.len) return "the module exports one or more module-side data types, can't unload";
+    if (module_is_used(module))
+        return "the module exports APIs used by other modules. Please unload them first and try again";
+    if (module->blocked) return "the module has blocked clients. Please wait for them to be unblocked and try again";
+    if (module->timers)
+        return "the module holds timer that is not fired. Please stop the timer or wait until it fires.";
+    const char *rule = acl_rule_on(module_has_command, module);
+    if (rule) {
+        log_warning("Module %s unload blocked: An ACL user has reference to rule '%s'", module->name, rule);
+        return "one or more ACL users reference commands from this module. Remove those ACL rules before unloading";
+    }
+    void *found = symbol(module->library, "ValkeyModule_OnUnload", "RedisModule_OnUnload");
+    if (found) {
+        struct ValkeyModuleCtx ctx;
+        context_init(&ctx, module);
+        module->unloading = true;
+        int result = ((module_exit)found)(&ctx);
+        context_end(&ctx);
+        module->unloading = false;
+        if (result != VALKEYMODULE_OK) {
+            log_warning("Module %s OnUnload failed. Unload canceled.", module->name);
+            return "operation not possible.";
+        }
+    }
+    module_event_changed(module, false);
+    log_notice("Module %s unloaded", module->name);
+    module_free(module);
+    return NULL;
+}

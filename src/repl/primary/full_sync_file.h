@@ -1,0 +1,18 @@
+/* full_sync_file.h: the full synchronization from a file (repl-diskless-sync no, or a replica without the capability
+ * "eof"): a background save writes dbfilename. When the file is complete, each waiting replica gets "$<length>" and the
+ * file. A replica that connects while the file is being written joins, at the stream position of the replicas that
+ * already wait. */
+#ifndef REPL_PRIMARY_FULL_SYNC_FILE_H
+#define REPL_PRIMARY_FULL_SYNC_FILE_H
+#include "repl/primary/replicas.h"
+
+struct snapshot_content;
+int full_sync_file_start(const struct snapshot_content *content); /* 0 or a negative errno */
+/* The replica waits for the file that is being written. False: that is not right for it. */
+bool full_sync_file_join(struct replica *replica);
+void full_sync_file_send(struct replica *replica);   /* as much as the connection takes */
+void full_sync_file_forget(struct replica *replica); /* closes the file */
+/* Kills the child that writes the file if no replica waits for it any more and no save points are configured. */
+void full_sync_file_kill_unneeded(void);
+void full_sync_file_listen(void); /* at start */
+#endif

@@ -1,0 +1,14 @@
+/* primary.h: sends the stream to replicas, and takes their acknowledgements. Main thread only. */
+#ifndef REPL_PRIMARY_PRIMARY_H
+#define REPL_PRIMARY_PRIMARY_H
+#include "repl/primary/replicas.h"
+#include "server/server.h"
+
+extern const struct server_part primary_part;
+
+void replica_send_stream(struct replica *replica); /* as much of the stream as the connection takes */
+/* The full copy is sent: the replica goes online, or is done. `await_ack`: the stream begins with its first
+ * acknowledgement, which says that it has loaded the copy. */
+void replica_put_online(struct replica *replica, bool await_ack);
+void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsynced);
+#endif

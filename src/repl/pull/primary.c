@@ -1,0 +1,410 @@
+/* primary.c: see primary.h. */
+#include "repl/pull/primary.h"
+#include "formats/rdb.h"
+#include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "net/rdma/rdma.h"
+#include "net/rdma/read.h"
+#include "repl/pull/arena.h"
+#include "repl/pull/reads.h"
+#include "repl/pull/replica.h"
+#include "repl/pull/wire.h"
+#include "repl/settings.h"
+#include "server/process/child.h"
+#include "server/server.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum {
+    TICK_US = 100 * 1000,
+    ALIVE_US = 1000 * 1000,  /* between two keepalives */
+    REPORT_US = 5000 * 1000, /* between two lines of progress in the log */
+    CHILD_NICE = 5,          /* added to the nice value of the child: clients of the server come first */
+    SPARE_PART = 4           /* no chunk is released while more than 1/SPARE_PART of the slots are free */
+};
+
+struct pull_reader {
+    struct list_link link;
+    struct client *client;
+    void *owner;
+    struct rdma_window window;
+    uint64_t announced, taken; /* chunks */
+    uint64_t taken_bytes, taken_keys;
+    uint64_t began_us, sent_us;
+    uint64_t heard_bytes, heard_us; /* the connection's bytes_in, and the time when tick() last saw it change */
+    uint64_t waited_us;             /* time for which others waited for this replica */
+    bool begun, end_sent;
+};
+
+static struct {
+    struct pull_arena *arena; /* NULL: no snapshot is held */
+    const struct pull_events *events;
+    struct event_io filled;
+    struct event_timer tick;
+    struct list readers;
+    uint64_t published, bytes, keys; /* chunks that the child has published so far, and their contents */
+    uint64_t *ends, *end_keys;       /* by slot: bytes and keys up to the end of its chunk */
+    bool sealed, complete, child_runs, damaged;
+    struct pull_key key; /* sealed */
+    uint64_t ticked_us, reported_us;
+    uint64_t snapshots, delivered, dropped_slow;
+} pull = {.filled.fd = -1};
+
+static struct child_job job;
+
+bool pull_possible(const struct client *client) {
+    return client->conn && rdma_window_possible(client->conn) && conn_is_open(client->conn);
+}
+bool pull_needs_seal(const struct client *client) {
+    return strcmp(conn_transport_name(client->conn), "rdma-tls") == 0;
+}
+bool pull_active(void) {
+    return pull.arena != NULL;
+}
+bool pull_joinable(bool needs_seal) {
+    return pull.arena && pull.sealed == needs_seal && !pull.damaged && (pull.child_runs || pull.complete) &&
+           pull_arena_released(pull.arena) == 0;
+}
+/* --- In the child --- */
+
+static void child_idle(void) {
+    child_report(child_reported_keys()); /* exits if the server has exited */
+}
+static int child_run(struct child_job *child) {
+    static const struct pull_writer writer = {.idle = child_idle, .keys = child_reported_keys};
+    struct sink sink;
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + CHILD_NICE);
+    pull_arena_sink(pull.arena, &sink, &writer);
+    rdb_settings.compression = false; /* it takes longer than reading the bytes */
+    int result = pull.events->save(&sink);
+    if (result >= 0) result = sink_flush(&sink);
+    sink_free(&sink);
+    if (result >= 0) {
+        child_report(child->keys_total);
+        result = pull_arena_finish(pull.arena);
+    }
+    if (result < 0) {
+        log_warning("Write error while producing the snapshot for replicas: %s", strerror(-result));
+        return 1;
+    }
+    child_report_end();
+    return 0;
+}
+
+/* --- Readers --- */
+
+/* Sends nothing after +END: the stream follows there, and its offset counts every byte. */
+static void reader_send(struct pull_reader *reader, const char *text, int len) {
+    if (reader->end_sent) return;
+    output_write(&reader->client->conn->out, slice_make(text, (size_t)len));
+    client_flush_later(reader->client);
+    reader->sent_us = clock_monotonic_us();
+}
+
+static void reader_remove(struct pull_reader *reader) {
+    rdma_window_close(&reader->window);
+    list_remove(&pull.readers, &reader->link);
+    mem_free(reader);
+}
+
+/* Unmapping takes a millisecond for 3 MiB, so a background thread does it. */
+static void free_arena(void *arena) {
+    pull_arena_free(arena);
+}
+
+/* Ends the snapshot when no reader is left. */
+static void end_if_unused(void) {
+    if (!pull.arena || pull.readers.len) return;
+    if (pull.child_runs) {
+        if (!pull.complete && child_kind() == CHILD_REPLICATION) child_kill();
+        return; /* child_done() calls this again */
+    }
+    event_io_remove(server.loop, &pull.filled);
+    event_timer_cancel(server.loop, &pull.tick);
+    background_submit(BACKGROUND_LAZY_FREE, free_arena, pull.arena);
+    pull.arena = NULL;
+    pull_key_forget(&pull.key);
+    mem_free(pull.ends);
+    mem_free(pull.end_keys);
+    pull.ends = pull.end_keys = NULL;
+    pull.events->ended();
+}
+
+static void reader_fail(struct pull_reader *reader, const char *reason) {
+    void *owner = reader->owner;
+    char text[PULL_LINE_MAX];
+    int len = snprintf(text, sizeof text, "-ERR %s\r\n", reason);
+    reader_send(reader, text, len);
+    reader_remove(reader);
+    pull.events->failed(owner, reason);
+}
+static void fail_all(const char *reason) {
+    while (pull.readers.len) reader_fail(container_of(list_first(&pull.readers), struct pull_reader, link), reason);
+}
+
+/* Sends the descriptors that the replica does not have yet. */
+static void reader_announce(struct pull_reader *reader) {
+    char text[PULL_LINE_MAX];
+    if (!reader->begun) return;
+    for (; reader->announced < pull.published; reader->announced++) {
+        struct pull_chunk chunk;
+        if (!pull_arena_chunk(pull.arena, reader->announced, &chunk)) {
+            pull.damaged = true; /* tick() fails all readers */
+            return;
+        }
+        int len = snprintf(text, sizeof text, PULL_CHUNK "%llu %llu %u %u %u %llu\r\n",
+                           (unsigned long long)reader->announced, (unsigned long long)(uintptr_t)chunk.bytes,
+                           chunk.length, reader->window.rkey, chunk.checksum, (unsigned long long)chunk.keys);
+        reader_send(reader, text, len);
+    }
+    if (!pull.complete || reader->end_sent) return;
+    int len = snprintf(text, sizeof text, PULL_END "%llu %llu\r\n", (unsigned long long)pull.published,
+                       (unsigned long long)pull.bytes);
+    reader_send(reader, text, len);
+    reader->end_sent = true;
+}
+
+static bool reader_finish(struct pull_reader *reader) {
+    if (!reader->end_sent || reader->taken != pull.published) return false;
+    void *owner = reader->owner;
+    reader_remove(reader);
+    pull.delivered++;
+    pull.events->delivered(owner);
+    return true;
+}
+
+static struct pull_reader *slowest_reader(void) {
+    struct pull_reader *slowest = NULL;
+    list_each_entry(&pull.readers, struct pull_reader, link, reader)
+        if (!slowest || reader->taken < slowest->taken) slowest = reader;
+    return slowest;
+}
+
+/* Lets the child reuse chunks that all replicas have. After the first release no replica can join, so it is postponed
+ * while the child has enough free chunks. */
+static void release_chunks(void) {
+    const struct pull_reader *slowest = slowest_reader();
+    if (!slowest) return;
+    uint64_t slots = pull_arena_slots(pull.arena);
+    if (pull_arena_released(pull.arena) == 0 && (pull.complete || pull.published + slots / SPARE_PART < slots)) return;
+    pull_arena_release(pull.arena, slowest->taken);
+}
+
+/* Chunks were published, or the snapshot is complete. */
+static void arena_advanced(void) {
+    bool complete = pull_arena_complete(pull.arena);
+    uint64_t published = pull_arena_published(pull.arena), slots = pull_arena_slots(pull.arena);
+    for (; pull.published < published; pull.published++) {
+        struct pull_chunk chunk;
+        if (published - pull_arena_released(pull.arena) > slots ||
+            !pull_arena_chunk(pull.arena, pull.published, &chunk)) {
+            pull.damaged = true;
+            return;
+        }
+        pull.bytes += chunk.length;
+        pull.keys = chunk.keys;
+        pull.ends[pull.published % slots] = pull.bytes;
+        pull.end_keys[pull.published % slots] = pull.keys;
+    }
+    pull.complete = complete;
+    release_chunks();
+    list_each_entry(&pull.readers, struct pull_reader, link, reader) {
+        reader_announce(reader);
+        reader_finish(reader); /* an empty snapshot, or all chunks were taken before its end was known */
+    }
+    end_if_unused();
+}
+static void filled_ready(struct event_io *io, int mask) {
+    if (pull.arena && !pull.damaged) arena_advanced();
+}
+
+/* Whether a replica waits because the slowest one has not fetched its chunks: one that takes part and has everything so
+ * far while the child waits for free chunks, or one that needs the next snapshot. */
+static bool others_wait_for(const struct pull_reader *slowest) {
+    if (pull.complete) return pull.events->awaited();
+    if (pull.published - pull_arena_released(pull.arena) < pull_arena_slots(pull.arena)) return false;
+    list_each_entry(&pull.readers, const struct pull_reader, link, reader)
+        if (reader != slowest && reader->taken == pull.published) return true;
+    return pull.events->awaited();
+}
+
+static void slowest_add_wait(uint64_t elapsed_us) {
+    struct pull_reader *slowest = slowest_reader();
+    if (!slowest || slowest->taken == pull.published || !others_wait_for(slowest)) return;
+    slowest->waited_us += elapsed_us;
+    if (slowest->waited_us <= (uint64_t)pull_settings.max_wait_ms * 1000) return;
+    pull.dropped_slow++;
+    log_warning("Replica %s kept others waiting for more than %d ms in a pulled synchronization: dropping it",
+                client_log_text(slowest->client), pull_settings.max_wait_ms);
+    reader_fail(slowest, "the replica is too slow for the others: rdma-replication-max-wait");
+    release_chunks();
+}
+
+static struct pull_progress reader_progress(const struct pull_reader *reader) {
+    return pull_progress_of(reader->taken_bytes, reader->taken_keys, job.keys_total,
+                            clock_monotonic_us() - reader->began_us);
+}
+
+static void report(void) {
+    const struct pull_reader *slowest = slowest_reader();
+    if (!slowest) return;
+    struct pull_progress progress = reader_progress(slowest);
+    log_notice("Pulled synchronization: %zu replicas, the slowest has %.1f%% of the keys, %.1f MB/s, %lld seconds left",
+               pull.readers.len, progress.percent, progress.bytes_per_second / 1e6, (long long)progress.seconds_left);
+}
+
+static uint64_t tick(struct event_timer *timer) {
+    uint64_t now = clock_monotonic_us(), elapsed = now - pull.ticked_us;
+    pull.ticked_us = now;
+    if (pull.damaged) fail_all("the snapshot is damaged");
+    slowest_add_wait(elapsed < 10 * TICK_US ? elapsed
+                                            : 10 * TICK_US); /* a stall of this thread counts against no replica */
+    list_each_entry(&pull.readers, struct pull_reader, link, reader) {
+        if (reader->client->conn->bytes_in != reader->heard_bytes) {
+            reader->heard_bytes = reader->client->conn->bytes_in;
+            reader->heard_us = now;
+        } else if (now - reader->heard_us > (uint64_t)repl_settings.timeout * 1000000) {
+            log_warning("Disconnecting timedout replica (pulled synchronization): %s", client_log_text(reader->client));
+            reader_fail(reader, "nothing was heard from the replica: repl-timeout");
+            continue;
+        }
+        if (now - reader->sent_us > ALIVE_US) reader_send(reader, "\n", 1);
+    }
+    if (now - pull.reported_us >= REPORT_US) {
+        pull.reported_us = now;
+        report();
+    }
+    end_if_unused();
+    return pull.arena ? TICK_US : 0;
+}
+
+struct pull_reader *pull_join(struct client *client, void *owner, const char **error) {
+    struct pull_reader *reader = mem_calloc(1, sizeof *reader);
+    size_t size;
+    void *memory = pull_arena_memory(pull.arena, &size);
+    enum rdma_window_use use = pull.sealed ? RDMA_WINDOW_OFFERED_SEALED : RDMA_WINDOW_OFFERED;
+    int result = rdma_window_open(client->conn, use, memory, size, &reader->window);
+    if (result < 0) {
+        mem_free(reader);
+        *error = result == -EDQUOT ? "rdma-max-registered-memory leaves no memory for it" : strerror(-result);
+        end_if_unused();
+        return NULL;
+    }
+    reader->client = client;
+    reader->owner = owner;
+    reader->began_us = reader->heard_us = clock_monotonic_us();
+    reader->heard_bytes = client->conn->bytes_in;
+    list_append(&pull.readers, &reader->link);
+    return reader;
+}
+
+void pull_begin(struct pull_reader *reader) {
+    char text[PULL_LINE_MAX];
+    int len = snprintf(text, sizeof text, PULL_HEADER "%d %llu", PULL_CHUNK_SIZE, (unsigned long long)job.keys_total);
+    if (pull.sealed) {
+        text[len++] = ' ';
+        pull_key_format(text + len, &pull.key);
+        len += PULL_KEY_TEXT;
+    }
+    len += snprintf(text + len, sizeof text - (size_t)len, "\r\n");
+    reader_send(reader, text, len);
+    reader->begun = true;
+    reader_announce(reader);
+}
+
+void pull_leave(struct pull_reader *reader) {
+    if (!reader) return;
+    reader_remove(reader);
+    release_chunks();
+    end_if_unused();
+}
+
+bool pull_taken(struct pull_reader *reader, int64_t count) {
+    if (count <= 0 || (uint64_t)count <= reader->taken || (uint64_t)count > reader->announced) return false;
+    uint64_t slot = ((uint64_t)count - 1) % pull_arena_slots(pull.arena);
+    reader->taken = (uint64_t)count;
+    reader->taken_bytes = pull.ends[slot];
+    reader->taken_keys = pull.end_keys[slot];
+    bool finished = reader_finish(reader);
+    release_chunks();
+    if (finished) end_if_unused();
+    return true;
+}
+
+/* --- The snapshot --- */
+
+static void child_done(struct child_job *child, int status, int signal) {
+    pull.child_runs = false;
+    arena_advanced(); /* the last chunks may be published and not noticed yet; may end the snapshot */
+    if (!pull.arena || pull.complete) return;
+    if (signal)
+        log_warning("The snapshot for replicas was terminated by signal %d", signal);
+    else
+        log_warning("The snapshot for replicas failed");
+    fail_all("the primary could not produce the snapshot");
+    end_if_unused();
+}
+
+int pull_start(const struct pull_events *events, bool sealed) {
+    static int keep[PULL_CHILD_FDS];
+    if (pull.arena || child_active()) return -EBUSY;
+    if (sealed && !pull_key_new(&pull.key)) return -EIO;
+    struct pull_arena *arena = pull_arena_new((size_t)pull_settings.snapshot_memory, sealed ? &pull.key : NULL);
+    if (!arena) return -errno;
+    if (!pull.snapshots) list_init(&pull.readers);
+    pull.arena = arena;
+    pull.events = events;
+    pull.published = pull.bytes = pull.keys = 0;
+    pull.complete = pull.damaged = false;
+    pull.sealed = sealed;
+    pull_arena_child_fds(arena, keep);
+    job = (struct child_job){.kind = CHILD_REPLICATION,
+                             .title = "valkey-rdb-to-replicas",
+                             .log_name = "RDB",
+                             .keep = keep,
+                             .keep_count = PULL_CHILD_FDS,
+                             .run = child_run,
+                             .done = child_done};
+    int result = event_io_set(server.loop, &pull.filled, pull_arena_fd(arena), EVENT_READ, filled_ready);
+    pid_t pid = result < 0 ? (pid_t)result : child_start(&job);
+    if (pid < 0) {
+        event_io_remove(server.loop, &pull.filled);
+        pull_arena_free(arena);
+        pull.arena = NULL;
+        return (int)pid;
+    }
+    pull.ends = mem_calloc(pull_arena_slots(arena), sizeof *pull.ends);
+    pull.end_keys = mem_calloc(pull_arena_slots(arena), sizeof *pull.end_keys);
+    pull.child_runs = true;
+    pull.snapshots++;
+    pull.ticked_us = pull.reported_us = clock_monotonic_us();
+    event_timer_set(server.loop, &pull.tick, TICK_US, tick);
+    log_notice("Background RDB transfer started by pid %d: replicas fetch the %ssnapshot by RDMA READ", (int)pid,
+               sealed ? "encrypted " : "");
+    return 0;
+}
+
+/* --- INFO --- */
+
+void pull_read_status(struct pull_status *status) {
+    *status = (struct pull_status){.seconds_left = -1,
+                                   .snapshots = pull.snapshots,
+                                   .delivered = pull.delivered,
+                                   .dropped_slow = pull.dropped_slow};
+    if (!pull.arena) return;
+    size_t size;
+    (void)pull_arena_memory(pull.arena, &size);
+    status->memory = size;
+    status->bytes = pull.bytes;
+    status->readers = (unsigned)pull.readers.len;
+    const struct pull_reader *slowest = slowest_reader();
+    if (!slowest) return;
+    struct pull_progress progress = reader_progress(slowest);
+    status->percent = progress.percent;
+    status->bytes_per_second = progress.bytes_per_second;
+    status->seconds_left = progress.seconds_left;
+}

@@ -1,0 +1,114 @@
+/* primary.h: the pulled full synchronization on the primary. A child process writes the snapshot once into shared
+ * memory (pull/arena.h). Any number of replicas fetch it from there at the same time by RDMA READ. The server's thread
+ * only sends the descriptors of chunks and receives acknowledgements (pull/wire.h).
+ *
+ *     pull_start()                 forks the child. All replicas continue the stream at role->position.offset
+ *       pull_join(), pull_join()   adds a replica, while no chunk has been released yet
+ *       pull_taken()               REPLCONF PULLED
+ *         delivered(), failed()
+ *     ended()                      the memory is free; another snapshot can start
+ *
+ * Memory
+ *   rdma-replication-snapshot-memory limits the chunks. The child waits while every chunk holds bytes that some
+ *   replica has not fetched. As long as the child has free chunks, none are released, so that more replicas can join.
+ *
+ * CPU
+ *   The child has a lower priority than the server, so that clients come first if all CPUs are busy. The
+ *   synchronization takes no longer for it: the child is faster than the replicas, which load what they fetch.
+ *
+ * Slow replicas
+ *   The slowest replica holds back the others and the child. The server adds up the time for which others wait for it.
+ *   When this exceeds rdma-replication-max-wait, the slow replica's synchronization fails, and it tries again later. It
+ *   also fails if the replica sends nothing for repl-timeout.
+ *
+ * Keys
+ *   Each replica gets an rkey of its own, for a registration of the chunks and nothing else. The rkey is revoked when
+ *   the replica has acknowledged the last chunk, fails or disconnects. Each snapshot has memory of its own, so the
+ *   chunks hold only bytes of this snapshot.
+ *
+ * TLS
+ *   A snapshot is for replicas with TLS, or for those without: the chunks of the former are encrypted with a key that
+ *   only they know.
+ *
+ * Main thread only. */
+#ifndef REPL_PULL_PRIMARY_H
+#define REPL_PULL_PRIMARY_H
+#include "formats/sink.h"
+#include "server/clients/client.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pull_reader; /* a replica that takes part */
+struct pull_events {
+    /* In the child: writes the data set as an RDB file to the sink, and calls child_report(). 0 or a negative errno. */
+    int (*save)(struct sink *sink);
+    /* The replica has fetched everything, and the reader is freed. The stream may follow. */
+    void (*delivered)(void *owner);
+    /* The synchronization failed, and the reader is freed. The owner closes the client. */
+    void (*failed)(void *owner, const char *reason);
+    /* The snapshot has ended and its memory is free. pull_leave() may call it. */
+    void (*ended)(void);
+    /* Whether replicas wait for the next snapshot. */
+    bool (*awaited)(void);
+};
+
+/* For INFO. Zeros if no snapshot is held. */
+struct pull_status {
+    unsigned readers;
+    uint64_t memory;               /* bytes of the chunks */
+    uint64_t bytes;                /* of the snapshot so far */
+    double percent;                /* of the keys that the slowest replica has fetched */
+    double bytes_per_second;       /* that the slowest replica fetches */
+    int64_t seconds_left;          /* -1: unknown */
+    uint64_t snapshots, delivered; /* since the start */
+    uint64_t dropped_slow;         /* replicas that kept others waiting for too long */
+};
+
+#ifdef USE_RDMA
+/* Whether the replica can fetch: its connection is RDMA. It may belong to an I/O thread. */
+bool pull_possible(const struct client *client);
+/* Whether it can fetch sealed snapshots only, which are encrypted (pull/seal.h): the connection uses TLS. */
+bool pull_needs_seal(const struct client *client);
+/* Forks. 0 or a negative errno: -EBUSY while a snapshot is held or another child runs. */
+int pull_start(const struct pull_events *events, bool sealed);
+bool pull_active(void);              /* a snapshot is held */
+bool pull_joinable(bool needs_seal); /* one of this kind is held, and none of its chunks is released */
+/* Adds a replica and registers the memory for it; sends nothing. NULL: it failed; `error`: the reason, static. */
+struct pull_reader *pull_join(struct client *client, void *owner, const char **error);
+/* The caller has sent +FULLRESYNC: the header and the descriptors follow. */
+void pull_begin(struct pull_reader *reader);
+void pull_leave(struct pull_reader *reader); /* the client is gone. NULL is accepted */
+/* REPLCONF PULLED. False: the number is invalid; the caller closes the client. May call delivered(), which frees the
+ * reader. */
+bool pull_taken(struct pull_reader *reader, int64_t count);
+void pull_read_status(struct pull_status *status);
+#else
+static inline bool pull_possible(const struct client *client) {
+    return false;
+}
+static inline bool pull_needs_seal(const struct client *client) {
+    return false;
+}
+static inline int pull_start(const struct pull_events *events, bool sealed) {
+    return -1;
+}
+static inline bool pull_active(void) {
+    return false;
+}
+static inline bool pull_joinable(bool needs_seal) {
+    return false;
+}
+static inline struct pull_reader *pull_join(struct client *client, void *owner, const char **error) {
+    *error = "this server was built without RDMA";
+    return NULL;
+}
+static inline void pull_begin(struct pull_reader *reader) {}
+static inline void pull_leave(struct pull_reader *reader) {}
+static inline bool pull_taken(struct pull_reader *reader, int64_t count) {
+    return false;
+}
+static inline void pull_read_status(struct pull_status *status) {
+    *status = (struct pull_status){.seconds_left = -1};
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* server_events.h: events of the server's life, for listeners in higher layers: modules.
+ *
+ * Code in which such an event happens reports it, with what the event says of itself. While nobody listens to an event,
+ * a report costs one test. The numbers are those of the interface to modules. Main thread only. */
+#ifndef SERVER_SERVER_EVENTS_H
+#define SERVER_SERVER_EVENTS_H
+#include "lib/text/slice.h"
+#include <stdint.h>
+
+enum server_event {
+    EVENT_ROLE = 0,                 /* 0: now a primary, 1: now a replica */
+    EVENT_PERSISTENCE = 1,          /* enum persistence_event; in the process that writes the file */
+    EVENT_FLUSHDB = 2,              /* 0: begins, 1: has ended; struct flush_event */
+    EVENT_LOADING = 3,              /* enum loading_event */
+    EVENT_CLIENT_CHANGE = 4,        /* 0: connected, 1: disconnects; struct client */
+    EVENT_REPLICA_CHANGE = 6,       /* 0: a replica is online, 1: it is gone */
+    EVENT_PRIMARY_LINK = 7,         /* 0: up, 1: down */
+    EVENT_LOADING_PROGRESS = 10,    /* 0: of an RDB file, 1: of an append-only file; int: percent */
+    EVENT_ASYNC_LOAD = 14,          /* 0: started, 1: aborted, 2: completed */
+    EVENT_FORK_CHILD = 13,          /* 0: born, 1: died */
+    EVENT_KEY = 17,                 /* 1: expires, 2: is evicted; before it is deleted. struct key_event */
+    EVENT_AUTHENTICATION = 18,      /* struct authentication_event */
+    EVENT_COMMAND_REJECTED = 22,    /* struct rejection_event */
+    EVENT_COMMAND_ACL_REJECTED = 23 /* enum user_denial; USER_ALLOWED: it has not authenticated */
+};
+enum persistence_event {
+    PERSISTENCE_RDB_START,
+    PERSISTENCE_AOF_START,
+    PERSISTENCE_SYNC_RDB_START,
+    PERSISTENCE_ENDED,
+    PERSISTENCE_FAILED
+};
+enum loading_event { LOADING_RDB_START, LOADING_AOF_START, LOADING_REPLICATION_START, LOADING_ENDED, LOADING_FAILED };
+struct flush_event {
+    bool sync;
+    int db; /* -1: all */
+};
+struct key_event {
+    struct db *db;
+    struct slice key;
+};
+struct authentication_event {
+    struct client *client;
+    struct slice user;
+    const char *module; /* that has decided; NULL: the server */
+    bool granted;
+};
+struct rejection_event {
+    struct client *client;
+    const struct command *command; /* NULL: unknown */
+    int argc;
+    const struct slice *argv;
+    const char *error;
+};
+/* A set of 1 << event: those that somebody listens to. */
+extern uint32_t server_events_wanted;
+extern void (*server_event_listener)(enum server_event event, unsigned kind, const void *data);
+static inline bool server_event_wanted(enum server_event event) {
+    return __builtin_expect(server_events_wanted >> event & 1, 0);
+}
+static inline void server_event(enum server_event event, unsigned kind, const void *data) {
+    if (server_event_wanted(event)) server_event_listener(event, kind, data);
+}
+#endif

@@ -1,0 +1,16 @@
+/* uncounted_memory.h: memory that does not count against maxmemory: buffers of replicas and of the append-only file,
+ * bytes between threads. */
+#ifndef SERVER_UNCOUNTED_MEMORY_H
+#define SERVER_UNCOUNTED_MEMORY_H
+#include "lib/structures/linked_list.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct uncounted_memory {
+    struct list_link link;
+    size_t (*bytes)(void);
+};
+void uncounted_memory_add(struct uncounted_memory *memory);
+bool uncounted_memory_exists(void); /* something was added */
+size_t uncounted_memory(void);      /* bytes: the sum over all that was added, and idle buffers of sockets */
+#endif

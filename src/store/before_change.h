@@ -1,0 +1,42 @@
+/* before_change.h: what must happen before the data set changes: hooks of the readers of its former state (snapshot/).
+ *
+ * Each change of a key's entry or value, each new key and each removal is announced here before it happens:
+ *
+ *     db_find() with             precedes each change of a value in place by a command: elements of all types,
+ *     LOOKUP_WRITE or            consumer groups, bits, counters. The lookup announces the change
+ *     LOOKUP_CHANGES
+ *     db_find_ref()              new values: db_set_string(), db_put_string(), db_set_int64(), db_add_value(),
+ *                                db_add_entry(), db_copy()
+ *     functions of keyspace.h    db_replace_int64(), db_edit_string(), db_edit_string_silently(), db_set_expire(),
+ *                                db_delete(), db_rename() (both keys)
+ *     db_unlink()                removal by the store: expiry by a lookup and by the cycle, eviction
+ *     hash_expire_due()          fields that expire: by the cycle, and before a command reads
+ *     bulk_add(), bulk_flush()   loading; rdb_load() and rdb_fragment_load() announce a key before they build its value
+ *
+ * What changes no value is not announced: the access field, a resize of tables, a relocation of entries and blocks
+ * (relocate_keys.h), hidden slots, lazy freeing of what was removed before.
+ *
+ * Keys that leave a database as a whole (db_flush(), keyspace_replace(), keyspace_drop_slot()) are not announced one by
+ * one: their tables are passed to `left` and may be kept. db_swap() calls `swapped`.
+ *
+ * While hooks are installed, each report of a change (hooks->changed) and db_set_value() check that the change was
+ * announced. Main thread. */
+#ifndef STORE_BEFORE_CHANGE_H
+#define STORE_BEFORE_CHANGE_H
+#include "lib/system/likely.h"
+#include "store/keyspace.h"
+
+struct departed;
+struct before_change {
+    void (*key)(struct db *db, struct slice key);
+    bool (*announced)(struct db *db, struct slice key); /* the key may change: key() was called for it */
+    /* The keys of a slot, or with -1 all keys, have left the database. */
+    void (*left)(struct db *db, int slot, struct departed *tables);
+    void (*swapped)(struct db *a, struct db *b);
+};
+extern const struct before_change *before_change; /* NULL: nobody reads a former state */
+
+static inline void before_key_changes(struct db *db, struct slice key) {
+    if (unlikely(before_change != NULL)) before_change->key(db, key);
+}
+#endif

@@ -1,0 +1,14 @@
+/* cli_debug.h: --ldb: the prompt of the script debugger. */
+#ifndef TOOLS_CLI_DEBUG_H
+#define TOOLS_CLI_DEBUG_H
+#include "tools/cli.h"
+
+/* Starts a debugging session on a new connection and shows where the script has stopped. Returns -1 with a message if
+ * it could not start. */
+int debug_start(struct cli *cli);
+/* Handles a line of the prompt during a session. Returns false if the program should exit. */
+bool debug_line(struct cli *cli, int argc, const struct slice *argv);
+/* Handles the debugger's command `eval`, whose argument is the rest of the line, including quotes. False: the line is
+ * another command. */
+bool debug_eval(struct cli *cli, const char *line);
+#endif

@@ -1,0 +1,62 @@
+# Modules: server events, command filters and users. The module is tests/modules/watching.c.
+
+proc test_module {name} {return [file join $::root build modules $name.so]}
+
+start_server {overrides {enable-module-command yes} tags {modules}} {
+    test "a module learns of what happens to the server" -needs {ours 1} {
+        r module load [test_module watching]
+        assert_equal "module:0:watching" [r watching.events]
+        r flushdb async
+        r flushall sync
+        assert_equal "flush:0:0,0 flush:1:0,0 flush:0:1,-1 flush:1:1,-1" [r watching.events]
+        r config set hz 11 timeout 5
+        assert_equal "config:0:hz config:0:timeout" [r watching.events]
+        r swapdb 1 2
+        assert_equal "swap:0:1,2" [r watching.events]
+        r acl setuser someone on >secret +@all ~* &* alldbs
+        catch {r auth someone wrong}
+        r auth someone secret
+        assert_equal "login:1:someone login:0:someone" [r watching.events]
+        r module load [test_module sections]
+        r module unload sections
+        assert_equal "module:0:sections module:1:sections" [r watching.events]
+        r save
+        assert_equal "save:2 save:3" [r watching.events]
+        r replicaof 127.0.0.1 1
+        r replicaof no one
+        assert_equal "role:1:replica role:0:primary" [r watching.events]
+        r config set hz 10 timeout 0
+    }
+
+    test "a filter changes requests of clients, transactions, scripts and modules" -needs {ours 1} {
+        r del l
+        r rpush l @double
+        assert_equal {one two} [r lrange l 0 -1]
+        assert_equal PONG [r ping @drop]
+        assert_equal [r client id] [r echo @id]
+        r multi
+        r rpush l @double
+        assert_equal 4 [r exec]
+        assert_equal 6 [r eval {return redis.call('rpush', KEYS[1], '@double')} 1 l]
+        assert_equal 8 [r watching.call rpush l @double]
+        r del l
+    }
+
+    test "rules of a module's user, and what they permit" -needs {ours 1} {
+        assert_equal {{on ~a* resetchannels -@all +get} 0} [r watching.user "on ~a* +get" abc]
+        assert_equal 13 [lindex [r watching.user "on ~a* +get" b] 1]
+        assert_error "Error in ACL SETUSER modifier '+nosuch': Unknown command or category name in ACL" \
+            {r watching.user "on +nosuch" b}
+        assert_not_match "*watched*" [r acl users]
+    }
+
+    test "a module that a rule names is not unloaded" -needs {ours 1} {
+        r acl setuser someone +watching.events
+        assert_error "ERR Error unloading module: one or more ACL users reference commands from this module. Remove\
+            those ACL rules before unloading" {r module unload watching}
+        r auth default x
+        r acl deluser someone
+        r module unload watching
+        assert_equal @double [r echo @double]
+    }
+}

@@ -1,0 +1,601 @@
+/* Snapshots against copies made at their start: random commands of all types, executed by the dispatcher, while up to
+ * four snapshots are stepped a part at a time. Between them keys and fields expire, keys are evicted, blocks move,
+ * tables are resized, databases are swapped, emptied and replaced, slots are dropped and hidden, and snapshots are
+ * cancelled. */
+#include "commands_fixture.h"
+#include "formats/rdb.h"
+#include "formats/rdb_file.h"
+#include "lib/hash/sha1.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/random.h"
+#include "lib/system/relocate.h"
+#include "server/debug/debug.h"
+#include "snapshot/data_view.h"
+#include "store/evict.h"
+#include "store/hash.h"
+#include "store/relocate_keys.h"
+#include "store/set.h"
+#include "store/stream.h"
+#include "store/types.h"
+
+enum { SNAPSHOTS = 4, DATABASES = 3 };
+
+/* --- Copies: for each key its entry as in an RDB file --- */
+
+struct copied {
+    size_t key_len, len;
+    bool seen;
+    char bytes[]; /* the number of the database, the key, the entry */
+};
+static struct slice copied_key(const void *entry) {
+    const struct copied *copied = entry;
+    return (struct slice){copied->bytes, copied->key_len};
+}
+static const struct hashtable_type copies_type = {.key = copied_key, .free_entry = mem_free};
+
+/* Members of tables have no order that lasts: they count as a sum. */
+static uint64_t item_sum(struct slice first, struct slice second, int64_t at) {
+    unsigned char hash[SHA1_SIZE];
+    char bytes[8192];
+    size_t len = first.len + second.len + sizeof at;
+    assert_true(len <= sizeof bytes);
+    if (first.len) memcpy(bytes, first.data, first.len);
+    if (second.len) memcpy(bytes + first.len, second.data, second.len);
+    memcpy(bytes + first.len + second.len, &at, sizeof at);
+    sha1_digest((struct slice){bytes, len}, hash);
+    uint64_t sum;
+    memcpy(&sum, hash, sizeof sum);
+    return sum;
+}
+static void sum_member(void *context, const struct listpack_value *member) {
+    char text[LISTPACK_TEXT];
+    *(uint64_t *)context += item_sum(listpack_value_text(member, text), SLICE(""), 0);
+}
+static void write_sum(struct output *out, const struct entry *entry, uint64_t sum) {
+    uint64_t head[4] = {entry_type(entry), (uint64_t)entry_expire_at(entry), sum, 0};
+    output_write(out, slice_make(head, sizeof head));
+}
+static void write_entry(struct output *out, const struct entry *entry) {
+    enum value_encoding encoding = entry_encoding(entry);
+    uint64_t sum = 0;
+    if (entry_type(entry) == TYPE_SET && encoding == ENCODING_HASHTABLE) {
+        struct set set = set_of(entry);
+        struct set_iterator it;
+        struct listpack_value member;
+        set_iterate(&it, &set);
+        while (set_next(&it, &member)) sum_member(&sum, &member);
+        set_iterate_end(&it);
+        write_sum(out, entry, sum);
+    } else if (entry_type(entry) == TYPE_HASH && encoding != ENCODING_LISTPACK) {
+        struct hash_iterator it;
+        struct hash_item item;
+        hash_iterate_all(&it, entry); /* fields that have expired are there until they are deleted */
+        while (hash_next(&it, &item)) sum += item_sum(item.field, item.value.bytes, item.expire_at);
+        hash_iterate_end(&it);
+        write_sum(out, entry, sum);
+    } else {
+        rdb_write_key(out, entry, 0, RDB_ACCESS_NONE, RDB_VERSION);
+    }
+}
+static struct copied *copied_new(int db, const struct entry *entry) {
+    struct memory_output bytes;
+    memory_output_init(&bytes);
+    char number = (char)db;
+    output_write(&bytes.out, (struct slice){&number, 1});
+    output_write(&bytes.out, entry_key(entry));
+    write_entry(&bytes.out, entry);
+    struct slice all = memory_output_slice(&bytes);
+    struct copied *copied = mem_alloc(sizeof *copied + all.len);
+    *copied = (struct copied){.key_len = 1 + entry_key(entry).len, .len = all.len};
+    memcpy(copied->bytes, all.data, all.len);
+    memory_output_free(&bytes);
+    return copied;
+}
+
+/* --- Snapshots and their copies --- */
+
+static struct snapped {
+    struct data_view *snapshot; /* NULL: not running */
+    struct hashtable *copies;
+    size_t seen;
+} snapped[SNAPSHOTS];
+static unsigned long long differing; /* entries that were not as at the start; tests that look for them count them */
+
+static void snapped_entry(void *context, int db, const struct entry *entry) {
+    struct snapped *s = context;
+    struct copied *now = copied_new(db, entry), *then = hashtable_find(s->copies, copied_key(now));
+    bool same = then && !then->seen && then->len == now->len && !memcmp(then->bytes, now->bytes, now->len);
+    if (!same) {
+        differing++;
+        print_message("db %d, %.*s: %s\n", db, (int)entry_key(entry).len, entry_key(entry).data,
+                      !then        ? "was not there"
+                      : then->seen ? "given twice"
+                                   : "changed");
+    }
+    if (then) then->seen = true, s->seen++;
+    mem_free(now);
+}
+
+static void copy_keys(struct snapped *s, struct db *db, int only, const struct slot_bitmap *slots) {
+    struct db_iterator *it = db_iterate(db, only);
+    for (struct entry *entry; (entry = db_iterate_next(it));) {
+        if (slots && !slot_bitmap_has(slots, hash_slot(entry_key(entry)))) continue;
+        bool added = hashtable_add(s->copies, copied_new(db_id(db), entry));
+        assert_true(added);
+    }
+    db_iterate_end(it);
+}
+
+static void snapped_start(struct snapped *s, const struct slot_bitmap *slots) {
+    s->copies = hashtable_new(&copies_type);
+    s->seen = 0;
+    for (int i = 0; i < keyspace_databases(server.keyspace); i++) {
+        struct db *db = keyspace_db(server.keyspace, i);
+        copy_keys(s, db, -1, slots);
+        for (unsigned slot = 0; keyspace_hidden_slots() && slot < HASH_SLOTS; slot++)
+            if (keyspace_slot_is_hidden(slot)) copy_keys(s, db, (int)slot, slots);
+    }
+    s->snapshot = data_view_start(server.keyspace, slots, &(struct data_view_reader){snapped_entry, s});
+    assert_int_equal(data_view_keys(s->snapshot), hashtable_size(s->copies));
+}
+static void snapped_end(struct snapped *s) {
+    data_view_end(s->snapshot);
+    hashtable_free(s->copies);
+    s->snapshot = NULL;
+}
+static void snapped_step(struct snapped *s, uint64_t microseconds) {
+    if (data_view_step(s->snapshot, microseconds)) return;
+    assert_int_equal(s->seen, hashtable_size(s->copies));
+    assert_int_equal(data_view_given(s->snapshot), data_view_keys(s->snapshot));
+    assert_false(data_view_step(s->snapshot, 0));
+    snapped_end(s);
+}
+
+/* --- Random commands --- */
+
+/* {s} etc.: a key, usually of that type; {k}: any key; {v} a value, {f} a field or member, {n} a number, {i} an index,
+ * {m} milliseconds, {u} a future time, {d} a database, {x} a stream, {id} its id, {l} a list. */
+static const char *const commands[] = {"SET {s} {v}",
+                                       "SET {s} {v}",
+                                       "SET {s} {v} PX {m}",
+                                       "SET {s} {v} KEEPTTL",
+                                       "SET {s} {v} GET",
+                                       "SETNX {s} {v}",
+                                       "SET {k} {v}",
+                                       "GETSET {s} {v}",
+                                       "GETDEL {s}",
+                                       "GETEX {s} PX {m}",
+                                       "GETEX {s} PERSIST",
+                                       "APPEND {s} {v}",
+                                       "SETRANGE {s} {n} {v}",
+                                       "INCR {s}",
+                                       "INCRBY {c} {n}",
+                                       "DECR {c}",
+                                       "INCRBYFLOAT {c} 1.5",
+                                       "SETBIT {s} {n} 1",
+                                       "BITFIELD {s} SET u8 {n} 7 INCRBY i5 {n} 1",
+                                       "BITOP OR {s} {s} {s}",
+                                       "BITOP NOT {s} {s}",
+                                       "MSET {s} {v} {s} {v}",
+                                       "MSETNX {s} {v} {s} {v}",
+                                       "GET {s}",
+                                       "STRLEN {s}",
+                                       "BITCOUNT {s}",
+                                       "LCS {s} {s}",
+                                       "PFADD {p} {f} {f} {f}",
+                                       "PFADD {p} {v}",
+                                       "PFCOUNT {p}",
+                                       "PFCOUNT {p}",
+                                       "PFCOUNT {p} {p}",
+                                       "PFMERGE {p} {p} {p}",
+                                       "HSET {h} {f} {v} {f} {v}",
+                                       "HSET {h} {f} {v}",
+                                       "HSETNX {h} {f} {v}",
+                                       "HDEL {h} {f} {f}",
+                                       "HINCRBY {h} {f} {n}",
+                                       "HINCRBYFLOAT {h} {f} 0.5",
+                                       "HPEXPIRE {h} {m} FIELDS 2 {f} {f}",
+                                       "HPERSIST {h} FIELDS 1 {f}",
+                                       "HGETEX {h} PX {m} FIELDS 1 {f}",
+                                       "HSETEX {h} PX {m} FIELDS 1 {f} {v}",
+                                       "HGETDEL {h} FIELDS 1 {f}",
+                                       "HPEXPIREAT {h} {u} FIELDS 1 {f}",
+                                       "HGETALL {h}",
+                                       "HLEN {h}",
+                                       "HRANDFIELD {h} 3",
+                                       "HSCAN {h} 0",
+                                       "LPUSH {l} {v} {v}",
+                                       "RPUSH {l} {v} {v} {v}",
+                                       "LPUSHX {l} {v}",
+                                       "RPUSHX {l} {v}",
+                                       "LPOP {l}",
+                                       "RPOP {l} 2",
+                                       "LSET {l} {i} {v}",
+                                       "LINSERT {l} BEFORE a {v}",
+                                       "LREM {l} 1 a",
+                                       "LTRIM {l} {i} -2",
+                                       "LMOVE {l} {l} LEFT RIGHT",
+                                       "RPOPLPUSH {l} {l}",
+                                       "LMPOP 2 {l} {l} RIGHT COUNT 2",
+                                       "LRANGE {l} 0 -1",
+                                       "SORT {l} ALPHA STORE {l}",
+                                       "BLPOP {l} {l} 0.001",
+                                       "BLMOVE {l} {l} LEFT LEFT 0.001",
+                                       "LPOS {l} a",
+                                       "LINDEX {l} {i}",
+                                       "SADD {e} {f} {f} {v}",
+                                       "SADD {e} {n} {n}",
+                                       "SREM {e} {f} {n}",
+                                       "SPOP {e}",
+                                       "SPOP {e} 3",
+                                       "SMOVE {e} {e} {f}",
+                                       "SUNIONSTORE {e} {e} {e}",
+                                       "SINTERSTORE {e} {e} {e}",
+                                       "SDIFFSTORE {e} {e} {e}",
+                                       "SMEMBERS {e}",
+                                       "SRANDMEMBER {e} 2",
+                                       "SSCAN {e} 0",
+                                       "SORT {e} BY nosort STORE {l}",
+                                       "ZADD {z} {n} {f} {n} {f}",
+                                       "ZADD {z} GT CH {n} {v}",
+                                       "ZINCRBY {z} {n} {f}",
+                                       "ZREM {z} {f} {f}",
+                                       "ZPOPMIN {z}",
+                                       "ZPOPMAX {z} 2",
+                                       "ZMPOP 1 {z} MIN COUNT 2",
+                                       "BZPOPMIN {z} 0.001",
+                                       "ZREMRANGEBYRANK {z} 0 1",
+                                       "ZREMRANGEBYSCORE {z} 0 {n}",
+                                       "ZUNIONSTORE {z} 2 {z} {e}",
+                                       "ZINTERSTORE {z} 2 {z} {z}",
+                                       "ZDIFFSTORE {z} 2 {z} {z}",
+                                       "ZRANGESTORE {z} {z} 0 5",
+                                       "ZRANGE {z} 0 -1",
+                                       "ZSCAN {z} 0",
+                                       "GEOADD {z} 13.3 38.1 {f}",
+                                       "GEOSEARCHSTORE {z} {z} FROMLONLAT 13 38 BYRADIUS 500 km",
+                                       "XADD {x} * {f} {v}",
+                                       "XADD {x} * a b c d",
+                                       "XADD {x} MAXLEN 5 * {f} {v}",
+                                       "XTRIM {x} MAXLEN 3",
+                                       "XDEL {x} {id}",
+                                       "XGROUP CREATE {x} g 0 MKSTREAM",
+                                       "XGROUP CREATECONSUMER {x} g c2",
+                                       "XGROUP DELCONSUMER {x} g c2",
+                                       "XGROUP DESTROY {x} g",
+                                       "XGROUP SETID {x} g 0",
+                                       "XREADGROUP GROUP g c COUNT 2 STREAMS {x} >",
+                                       "XREADGROUP GROUP g c COUNT 2 STREAMS {x} >",
+                                       "XREADGROUP GROUP g c2 COUNT 9 STREAMS {x} 0",
+                                       "XREADGROUP GROUP g c3 NOACK COUNT 1 STREAMS {x} >",
+                                       "XACK {x} g {id} {id}",
+                                       "XCLAIM {x} g c2 0 {id}",
+                                       "XCLAIM {x} g c4 0 {id} FORCE JUSTID",
+                                       "XAUTOCLAIM {x} g c5 0 0 COUNT 3",
+                                       "XSETID {x} 99999999999999-0",
+                                       "XLEN {x}",
+                                       "XREAD COUNT 2 STREAMS {x} 0",
+                                       "XPENDING {x} g",
+                                       "XRANGE {x} - +",
+                                       "DEL {k}",
+                                       "UNLINK {k} {k}",
+                                       "RENAME {k} {k}",
+                                       "RENAMENX {k} {k}",
+                                       "COPY {k} {k}",
+                                       "COPY {k} {k} DB {d} REPLACE",
+                                       "MOVE {k} {d}",
+                                       "PEXPIRE {k} {m}",
+                                       "PEXPIREAT {k} {u}",
+                                       "PERSIST {k}",
+                                       "PEXPIRE {k} -1",
+                                       "TOUCH {k}",
+                                       "TYPE {k}",
+                                       "OBJECT ENCODING {k}",
+                                       "EXISTS {k}",
+                                       "RANDOMKEY",
+                                       "SCAN 0",
+                                       "DUMP {k}",
+                                       "PTTL {k}"};
+/* Now and then, and not in all tests. */
+static const char *const whole[] = {"FLUSHDB",       "FLUSHDB ASYNC", "FLUSHDB SYNC", "FLUSHALL ASYNC",
+                                    "SWAPDB 0 1",    "SWAPDB 1 2",    "SWAPDB 2 0",   "SWAPDB 0 1",
+                                    "SWAPDB {d} 15", "DBSIZE",        "SWAPDB 1 2"};
+
+static int keys_per_type = 60;
+
+static size_t word(char *to, size_t size, char kind) {
+    static const char kinds[] = "sschleezzxplzh";
+    uint64_t n = random_below((uint64_t)keys_per_type);
+    switch (kind) {
+    case 'k': kind = kinds[random_below(sizeof kinds - 1)]; break;
+    case 'v': {
+        static const size_t sizes[] = {1, 3, 20, 70, 300, 1100, 2500};
+        if (random_below(3) == 0) return (size_t)snprintf(to, size, "%d", (int)random_below(100000));
+        size_t len = sizes[random_below(random_below(4) ? 4 : 7)];
+        memset(to, 'a' + (int)random_below(4), len);
+        return len;
+    }
+    case 'f': return (size_t)snprintf(to, size, "field-%d", (int)random_below(30));
+    case 'n': return (size_t)snprintf(to, size, "%d", (int)random_below(200));
+    case 'i': return (size_t)snprintf(to, size, "%d", (int)random_below(6));
+    case 'm': return (size_t)snprintf(to, size, "%d", 1 + (int)random_below(3000));
+    case 'u': return (size_t)snprintf(to, size, "%lld", (long long)(clock_ms() + 1 + (int64_t)random_below(3000)));
+    case 'd': return (size_t)snprintf(to, size, "%d", (int)random_below(DATABASES));
+    }
+    if (random_below(40) == 0) kind = kinds[random_below(sizeof kinds - 1)];
+    if (n % 10 == 0) return (size_t)snprintf(to, size, "%c%lu:%0300d", kind, (unsigned long)n, 7);
+    return (size_t)snprintf(to, size, "%c%lu", kind, (unsigned long)n);
+}
+
+/* An id of a stream of the command, which has the key in argv[1]. */
+static size_t some_id(char *to, size_t size, struct slice key) {
+    struct entry *entry = db_find(client->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+    struct stream_id id = {0, 1};
+    if (entry && entry_type(entry) == TYPE_STREAM) id = stream_of(entry)->last_id;
+    return (size_t)snprintf(to, size, "%llu-%llu", (unsigned long long)id.ms - random_below(3) % (id.ms + 1),
+                            (unsigned long long)id.seq);
+}
+
+static void execute(const char *command) {
+    enum { WORDS = 16, LONGEST = 4000 };
+    static char texts[WORDS][LONGEST];
+    struct slice argv[WORDS];
+    int argc = 0;
+    if (random_below(8) == 0) client->db = keyspace_db(server.keyspace, (int)random_below(DATABASES));
+    for (const char *at = command; *at; argc++) {
+        size_t len = strcspn(at, " ");
+        assert_true(argc < WORDS);
+        char *text = texts[argc];
+        if (at[0] == '{' && len == 4)
+            argv[argc] = (struct slice){text, some_id(text, LONGEST, argv[1])};
+        else if (at[0] == '{')
+            argv[argc] = (struct slice){text, word(text, LONGEST, at[1])};
+        else
+            argv[argc] = (struct slice){at, len};
+        at += len + (at[len] == ' ');
+    }
+    const char *reply = run_words(argc, argv);
+    /* The commands are understood. */
+    if (strncmp(reply, "-ERR unknown", 12) == 0 || strncmp(reply, "-ERR syntax", 11) == 0 ||
+        strncmp(reply, "-ERR wrong number", 17) == 0)
+        fail_msg("%s: %s", command, reply);
+}
+
+/* --- What the server does itself --- */
+
+static size_t excess(void *context) {
+    size_t *left = context;
+    return *left ? (*left)-- : 0;
+}
+static void evict_some(void) {
+    size_t left = 1 + random_below(3);
+    struct eviction eviction = {.kind = random_below(2) ? EVICT_RANDOM : EVICT_LRU,
+                                .volatile_only = random_below(2),
+                                .samples = 5,
+                                .excess = excess,
+                                .context = &left};
+    keyspace_evict(server.keyspace, &eviction);
+}
+
+static struct relocate_walk walk;
+static void relocate_some(void) {
+    walk.blocks.limit = 1 + random_below(10);
+    for (int i = 0; i < 50; i++) relocate_walk_step(&walk, server.keyspace);
+}
+
+static void replace_data_set(void) {
+    struct keyspace *with = keyspace_new_like(server.keyspace);
+    for (int i = 0; i < 50; i++) {
+        char key[32];
+        int len = snprintf(key, sizeof key, "s%d", i);
+        db_set_string(keyspace_db(with, i % DATABASES), (struct slice){key, (size_t)len}, SLICE("new"), NULL, false);
+    }
+    keyspace_replace(server.keyspace, with);
+    for (int id = 0; id < keyspace_databases(with); id++) db_flush(keyspace_db(with, id), true);
+    keyspace_free(with);
+}
+
+static void server_does_something(bool whole_too) {
+    unsigned slot = (unsigned)random_below(HASH_SLOTS);
+    bool per_slot = db_is_per_slot(client->db);
+    switch (random_below(12)) {
+    case 0: time_set(clock_ms() + (int64_t)random_below(400)); break;
+    case 1: keyspace_expire_cycle(server.keyspace, false, 10); break;
+    case 2: evict_some(); break;
+    case 3: relocate_some(); break;
+    case 4: keyspace_rehash(server.keyspace, 100); break;
+    case 5: hashtable_set_resizing((enum hashtable_resizing)random_below(3)); break;
+    case 6: db_expand(client->db, random_below(3000), random_below(2000)); break;
+    case 7:
+        if (whole_too) execute(whole[random_below(sizeof whole / sizeof *whole)]);
+        break;
+    case 8:
+        if (whole_too && random_below(8) == 0) replace_data_set();
+        break;
+    case 9:
+    case 10:
+        if (!per_slot) break;
+        { /* the slot of a key that is likely there */
+            char key[32];
+            slot = hash_slot((struct slice){key, (size_t)snprintf(key, sizeof key, "%c%d", "slhezx"[random_below(6)],
+                                                                  (int)random_below((uint64_t)keys_per_type))});
+        }
+        if (random_below(3))
+            keyspace_drop_slot(server.keyspace, slot, random_below(2));
+        else if (keyspace_hidden_slots() < 5)
+            keyspace_hide_slot(server.keyspace, slot);
+        break;
+    case 11:
+        for (slot = 0; keyspace_hidden_slots() && slot < HASH_SLOTS; slot++)
+            if (keyspace_slot_is_hidden(slot)) keyspace_show_slot(server.keyspace, slot);
+        break;
+    }
+}
+
+static void random_slots(struct slot_bitmap *slots) {
+    memset(slots, 0, sizeof *slots);
+    for (int i = 0; i < 8; i++) {
+        unsigned first = (unsigned)random_below(HASH_SLOTS - 1000);
+        slot_bitmap_set_range(slots, first, first + (unsigned)random_below(1000));
+    }
+}
+
+static void snapshots_do_something(void) {
+    struct snapped *s = &snapped[random_below(SNAPSHOTS)];
+    if (!s->snapshot) {
+        struct slot_bitmap slots;
+        bool some = db_is_per_slot(client->db) && random_below(2);
+        if (some) random_slots(&slots);
+        if (random_below(20) == 0) snapped_start(s, some ? &slots : NULL);
+        return;
+    }
+    if (random_below(400) == 0)
+        snapped_end(s);
+    else
+        snapped_step(s, random_below(60) ? 0 : 50);
+}
+
+/* --- Tests --- */
+
+static struct keyspace *(*make)(int databases, const struct store_hooks *hooks);
+static const struct store_hooks fixture_hooks = {.expired = key_expired};
+
+static int snapshot_setup(void **state) {
+    fixture_setup(state);
+    keyspace_free(server.keyspace);
+    server.keyspace = make(16, &fixture_hooks);
+    client->db = keyspace_db(server.keyspace, 0);
+    client->flags |= CLIENT_DENY_BLOCKING;
+    relocate_set_all(true);
+    differing = 0;
+    return 0;
+}
+static int snapshot_teardown(void **state) {
+    for (int i = 0; i < SNAPSHOTS; i++)
+        if (snapped[i].snapshot) snapped_end(&snapped[i]);
+    for (unsigned slot = 0; keyspace_hidden_slots() && slot < HASH_SLOTS; slot++)
+        if (keyspace_slot_is_hidden(slot)) keyspace_show_slot(server.keyspace, slot);
+    hashtable_set_resizing(HASHTABLE_RESIZE);
+    relocate_walk_end(&walk);
+    relocate_set_all(false);
+    return fixture_teardown(state);
+}
+
+static void fill(int commands_count) {
+    for (int i = 0; i < commands_count; i++) execute(commands[random_below(sizeof commands / sizeof *commands)]);
+}
+
+static void drive(unsigned seed, int rounds, bool whole_too) {
+    random_seed(seed);
+    keys_per_type = 10 + (int)random_below(120);
+    fill(500 + (int)random_below(2000));
+    for (int i = 0; i < rounds && !differing; i++) {
+        snapshots_do_something();
+        execute(commands[random_below(sizeof commands / sizeof *commands)]);
+        if (random_below(10) == 0) server_does_something(whole_too);
+    }
+    for (int i = 0; i < SNAPSHOTS; i++)
+        while (snapped[i].snapshot) snapped_step(&snapped[i], 1000);
+    if (differing) fail_msg("seed %u", seed);
+}
+
+static unsigned seeds(void) {
+    const char *text = getenv("SNAPSHOT_SEEDS");
+    return text ? (unsigned)atoi(text) : 6;
+}
+static void a_snapshot_has_the_keys_of_its_start(void **state) {
+    for (unsigned seed = 1; seed <= seeds(); seed++) {
+        drive(seed, 6000, false);
+        execute("FLUSHALL");
+    }
+}
+static void so_it_has_when_databases_are_emptied_swapped_and_replaced(void **state) {
+    for (unsigned seed = 1001; seed <= 1000 + seeds(); seed++) drive(seed, 6000, true);
+}
+
+/* Each command that changes a value, when no part was given yet. */
+static void each_command_gives_what_it_changes_first(void **state) {
+    for (size_t n = 0; n < sizeof commands / sizeof *commands; n++) {
+        random_seed((unsigned)n + 1);
+        keys_per_type = 8;
+        execute("FLUSHALL SYNC");
+        fill(600);
+        if (n % 2) time_set(clock_ms() + 500); /* keys and fields have expired, but are there */
+        for (int repeat = 0; repeat < 12; repeat++) {
+            snapped_start(&snapped[0], NULL);
+            execute(commands[n]);
+            while (snapped[0].snapshot) snapped_step(&snapped[0], 1000);
+            if (differing) fail_msg("%s", commands[n]);
+        }
+    }
+}
+
+static void keys_set(int count) {
+    for (int i = 0; i < count; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "SET s%d value-%d", i, i);
+        run(line);
+    }
+}
+
+/* The same number of parts, whatever the table does meanwhile. */
+static void a_table_may_grow_and_shrink_meanwhile(void **state) {
+    keys_set(1000);
+    snapped_start(&snapped[0], NULL);
+    snapped_start(&snapped[1], NULL);
+    for (int i = 0; i < 20; i++) snapped_step(&snapped[0], 0);
+    for (int i = 1000; i < 40000; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "SET n%d v", i);
+        run(line);
+    }
+    snapped_step(&snapped[0], 0);
+    for (int i = 1000; i < 40000; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "DEL n%d", i);
+        run(line);
+    }
+    while (keyspace_rehash(server.keyspace, 1000)) continue;
+    while (snapped[0].snapshot) snapped_step(&snapped[0], 0);
+    while (snapped[1].snapshot) snapped_step(&snapped[1], 0);
+    assert_int_equal(differing, 0);
+}
+
+static void tables_of_flushed_keys_are_freed_with_the_last_snapshot(void **state) {
+    run("SET s1 first");
+    size_t empty = mem_used();
+    keys_set(5000);
+    size_t full = mem_used();
+    snapped_start(&snapped[0], NULL);
+    snapped_start(&snapped[1], NULL);
+    run("FLUSHALL SYNC");
+    run("SET s1 again");
+    assert_int_equal(db_size(client->db), 1);
+    snapped_end(&snapped[0]);
+    assert_true(mem_used() > full);
+    while (snapped[1].snapshot) snapped_step(&snapped[1], 0);
+    assert_true(mem_used() < empty + (full - empty) / 4);
+    assert_int_equal(differing, 0);
+}
+
+static void a_snapshot_of_nothing_ends_at_once(void **state) {
+    snapped_start(&snapped[0], NULL);
+    run("SET s1 new");
+    snapped_step(&snapped[0], 0);
+    assert_null(snapped[0].snapshot);
+    assert_int_equal(differing, 0);
+}
+
+#define snapshot_test(name) cmocka_unit_test_setup_teardown(name, snapshot_setup, snapshot_teardown)
+int main(void) {
+    const struct CMUnitTest tests[] = {snapshot_test(a_snapshot_of_nothing_ends_at_once),
+                                       snapshot_test(a_table_may_grow_and_shrink_meanwhile),
+                                       snapshot_test(tables_of_flushed_keys_are_freed_with_the_last_snapshot),
+                                       snapshot_test(each_command_gives_what_it_changes_first),
+                                       snapshot_test(a_snapshot_has_the_keys_of_its_start),
+                                       snapshot_test(so_it_has_when_databases_are_emptied_swapped_and_replaced)};
+    make = keyspace_new;
+    int failures = cmocka_run_group_tests_name("one table", tests, NULL, NULL);
+    make = keyspace_new_per_slot;
+    return failures + cmocka_run_group_tests_name("a table for each slot", tests, NULL, fixture_end);
+}
