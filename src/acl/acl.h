@@ -26,8 +26,10 @@ void acl_init(void);
 
 /* --- For modules --- */
 
-/* Users that are in no table: `count` is 1 for a new one and -1 for one that is gone. */
-void acl_count_outsider(int count);
+/* Users that are in no table, so that the filter of requests considers them, and rules about commands that are
+ * registered later are applied to them. The caller keeps the struct until it removes the user. */
+void acl_outsider_add(struct user *user);
+void acl_outsider_remove(struct user *user);
 /* May the user use the key in this way (enum key_flag), keys with this prefix, the channel? */
 bool acl_has_key(const struct user *user, struct slice key, uint32_t key_flags);
 bool acl_has_prefix(const struct user *user, struct slice prefix, uint32_t key_flags);

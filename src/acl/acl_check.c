@@ -12,6 +12,7 @@
 #include "acl/acl.h"
 #include "acl/rights.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "pubsub/pubsub.h"
 #include "server/clients/client.h"
@@ -356,9 +357,12 @@ static enum filter_answer filter_look(struct client *client, const struct comman
 static struct command_filter filter = {
     .order = FILTER_ACL, .asks_obeyed = true, .look = filter_look, .ask = filter_ask};
 
-static int outsiders; /* users that are in no table */
+static struct { /* users that are in no table */
+    struct user **items;
+    size_t count;
+} outsiders;
 static void filter_update(void) {
-    bool wanted = outsiders > 0;
+    bool wanted = outsiders.count > 0;
     for (size_t i = 0; i < users_count(); i++) wanted |= !(user_at(i)->flags & USER_ALL_RIGHTS);
     dispatch_set_filter(&filter, wanted);
 }
@@ -404,11 +408,13 @@ static const struct user_hooks hooks = {.check = check_client,
                                         .certificate_denied = acl_log_denied_certificate,
                                         .reads_all_keys = acl_reads_all_keys};
 
+static void user_apply_again(struct user *user) {
+    struct acl_rights *rights = user->rights;
+    for (size_t k = 0; rights && k < rights->count; k++) selector_apply_again(&rights->selectors[k]);
+}
 static void rights_apply_again(void) {
-    for (size_t i = 0; i < users_count(); i++) {
-        struct acl_rights *rights = user_at(i)->rights;
-        for (size_t k = 0; rights && k < rights->count; k++) selector_apply_again(&rights->selectors[k]);
-    }
+    for (size_t i = 0; i < users_count(); i++) user_apply_again(user_at(i));
+    for (size_t i = 0; i < outsiders.count; i++) user_apply_again(outsiders.items[i]);
 }
 
 void acl_init(void) {
@@ -421,8 +427,16 @@ void acl_init(void) {
 
 /* --- For modules --- */
 
-void acl_count_outsider(int count) {
-    outsiders += count;
+void acl_outsider_add(struct user *user) {
+    outsiders.items = mem_realloc(outsiders.items, (outsiders.count + 1) * sizeof *outsiders.items);
+    outsiders.items[outsiders.count++] = user;
+    filter_update();
+}
+void acl_outsider_remove(struct user *user) {
+    size_t at = 0;
+    while (at < outsiders.count && outsiders.items[at] != user) at++;
+    must_less(at, outsiders.count);
+    outsiders.items[at] = outsiders.items[--outsiders.count];
     filter_update();
 }
 bool acl_has_key(const struct user *user, struct slice key, uint32_t key_flags) {

@@ -159,7 +159,10 @@ static void users_run(struct call *call) {
 }
 
 static void whoami_run(struct call *call) {
-    reply_bulk_text(call->reply, call->client->user->name);
+    if (call->client->user == &user_superuser)
+        reply_null(call->reply);
+    else
+        reply_bulk_text(call->reply, call->client->user->name);
 }
 
 static void dryrun_run(struct call *call) {

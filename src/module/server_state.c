@@ -168,7 +168,8 @@ ValkeyModuleString *api_GetClientUserNameById(ValkeyModuleCtx *ctx, uint64_t id)
 }
 ValkeyModuleString *api_GetCurrentUserName(ValkeyModuleCtx *ctx) {
     const struct client *client = ctx->client;
-    return client && client->authenticated ? context_string(ctx, slice_of(client->user->name)) : NULL;
+    bool acts = client && client->authenticated && client->user != &user_superuser;
+    return acts ? context_string(ctx, slice_of(client->user->name)) : NULL;
 }
 void client_info_write(const struct client *client, ValkeyModuleClientInfoV1 *info) {
     static const struct {

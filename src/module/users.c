@@ -16,7 +16,8 @@
 
 struct user *context_user(struct ValkeyModuleCtx *ctx) {
     if (ctx->user) return ctx->user->user;
-    return ctx->client && ctx->client->authenticated ? ctx->client->user : NULL;
+    const struct client *client = ctx->client;
+    return client && client->authenticated && client->user != &user_superuser ? client->user : NULL;
 }
 void api_SetContextUser(ValkeyModuleCtx *ctx, const ValkeyModuleUser *user) {
     ctx->user = user;
@@ -89,23 +90,31 @@ int api_DeauthenticateAndCloseClient(ValkeyModuleCtx *ctx, uint64_t client_id) {
 
 /* --- Users --- */
 
-ValkeyModuleUser *api_CreateModuleUser(const char *name) {
-    struct ValkeyModuleUser *made = mem_calloc(1, sizeof *made);
+static struct list named = LIST_INIT(named); /* users of the server that modules have asked for */
+
+/* Without permissions. */
+static void own_user_make(struct ValkeyModuleUser *made, const char *name) {
     made->user = mem_calloc(1, sizeof *made->user);
     made->user->name = mem_strdup(name);
-    made->is_own = true;
     user_reset(made->user);
-    acl_count_outsider(1);
+    acl_outsider_add(made->user);
+}
+ValkeyModuleUser *api_CreateModuleUser(const char *name) {
+    struct ValkeyModuleUser *made = mem_calloc(1, sizeof *made);
+    own_user_make(made, name);
     return made;
 }
 void api_FreeModuleUser(ValkeyModuleUser *user) {
-    if (user->is_own) {
+    if (list_is_linked(&user->link)) {
+        list_remove(&named, &user->link);
+    } else {
         logins_revoke(user->user, NULL);
+        user_leave_internal(user->user);
+        acl_outsider_remove(user->user);
         user_free_rights(user->user);
         user_clear_passwords(user->user);
         mem_free((char *)(uintptr_t)user->user->name);
         mem_free(user->user);
-        acl_count_outsider(-1);
     }
     mem_free(user);
 }
@@ -114,7 +123,16 @@ ValkeyModuleUser *api_GetModuleUserFromUserName(ValkeyModuleString *name) {
     if (!found) return NULL;
     struct ValkeyModuleUser *user = mem_calloc(1, sizeof *user);
     user->user = found;
+    list_append(&named, &user->link);
     return user;
+}
+/* A module may keep what stands for a user longer than the user exists: it becomes a user of the module's own. */
+static void named_user_removed(struct user *gone) {
+    list_each_entry(&named, struct ValkeyModuleUser, link, user) {
+        if (user->user != gone) continue;
+        list_remove(&named, &user->link);
+        own_user_make(user, gone->name);
+    }
 }
 
 int api_SetModuleUserACL(ValkeyModuleUser *user, const char *acl) {
@@ -373,4 +391,5 @@ static void user_changes(struct client *client) {
 }
 void module_users_start(void) {
     auth_user_changes = user_changes;
+    user_removing = named_user_removed;
 }

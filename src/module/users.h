@@ -6,9 +6,10 @@
 
 struct ValkeyModuleUser {
     struct user *user;
-    bool is_own; /* the module has created the user: ACL LIST does not show it */
+    struct list_link link; /* not linked: the user is the module's own, and ACL LIST does not show it */
 };
-/* The user that calls with the modifier 'C' run as; NULL: none is attached. */
+/* The user that calls with the modifier 'C' run as. NULL: none is attached, as in a command that a call without 'C'
+ * runs. */
 struct user *context_user(struct ValkeyModuleCtx *ctx);
 void module_users_start(void);
 #endif

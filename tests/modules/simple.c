@@ -116,6 +116,8 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
         if (ValkeyModule_CreateCommand(ctx, commands[i].name, commands[i].run, commands[i].flags, commands[i].key,
                                        commands[i].key, commands[i].key ? 1 : 0) == VALKEYMODULE_ERR)
             return VALKEYMODULE_ERR;
+    if (ValkeyModule_SetCommandACLCategories(ValkeyModule_GetCommand(ctx, "simple.set"), "write") == VALKEYMODULE_ERR)
+        return VALKEYMODULE_ERR;
     ValkeyModuleCommand *parent = ValkeyModule_GetCommand(ctx, "simple.parent");
     return ValkeyModule_CreateSubcommand(parent, "child", keys, "readonly", 0, 0, 0);
 }

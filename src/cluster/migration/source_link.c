@@ -77,15 +77,13 @@ static const struct connection_events link_events = {.readable = source_readable
 
 /* --- The handshake --- */
 
-static struct user superuser = {.name = "(superuser)", .flags = USER_ENABLED | USER_ALL_RIGHTS};
-
 void source_accepted(void *context, struct slot_export *export) {
     struct job_link *link = link_of(&export->job);
     struct connection *conn = link->conn;
     struct client *client = client_new(conn);
     static struct null_output replies;
     if (!replies.out.ops) null_output_init(&replies);
-    client->user = &superuser;
+    client->user = &user_superuser;
     client->authenticated = true;
     client->flags |= CLIENT_MIGRATION | CLIENT_REPLICA;
     client->reply.out = &replies.out;

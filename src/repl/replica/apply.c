@@ -414,8 +414,6 @@ static void apply_freed(struct client *client) {
 }
 static struct client_listener client_listener = {.freed = apply_freed};
 
-static struct user superuser = {.name = "(superuser)", .flags = USER_ENABLED | USER_ALL_RIGHTS};
-
 void apply_start(struct connection *conn) {
     struct client *client = client_new(conn);
     int db = role->position.db;
@@ -433,7 +431,7 @@ void apply_start(struct connection *conn) {
     apply.safe_mark = (struct file_mark){.offset = -1, .reached = -1}; /* the file may be behind role->position */
     event_timer_set(server.loop, &apply.alive, ALIVE_US, apply_keep_alive);
     client->db = keyspace_db(server.keyspace, db < 0 ? 0 : db);
-    client->user = &superuser;
+    client->user = &user_superuser;
     client->authenticated = true;
     client->flags |= CLIENT_PRIMARY | CLIENT_REPLY_OFF;
     client->reply.protocol = 2;

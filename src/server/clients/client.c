@@ -21,7 +21,7 @@
 #include <errno.h>
 
 struct client_stats client_stats;
-static struct list clients = LIST_INIT(clients);
+static struct list clients = LIST_INIT(clients), internal = LIST_INIT(internal);
 static struct hashtable *by_id;
 static uint64_t next_id = 1;
 static struct null_output nowhere;
@@ -36,6 +36,9 @@ struct client *client_by_id(uint64_t id) {
 }
 struct list *clients_all(void) {
     return &clients;
+}
+struct list *clients_internal(void) {
+    return &internal;
 }
 size_t clients_count(void) {
     return clients.len;
@@ -60,6 +63,7 @@ struct client *client_new(struct connection *conn) {
     if (!conn) {
         client->flags = CLIENT_INTERNAL;
         client->authenticated = true;
+        list_append(&internal, &client->link);
         return client;
     }
     client->authenticated = !auth_required();
@@ -106,6 +110,8 @@ void client_free(struct client *client) {
         conn_close(client->conn);
         client_count_bytes(client); /* the bytes counted since the last time */
         client->conn = NULL;
+    } else if (list_is_linked(&client->link)) { /* not after clients_detach() */
+        list_remove(&internal, &client->link);
     }
     if (server.loop)
         event_loop_defer(server.loop, &client->deferred, client_memory_free);
@@ -118,8 +124,8 @@ void clients_detach(void) {
         client_flush_forget(client);
         client->conn = NULL;
         client->reply.out = &nowhere.out;
+        list_remove(&clients, &client->link);
     }
-    list_init(&clients);
     client_turns_detach();
     if (by_id) hashtable_free(by_id);
     by_id = NULL;

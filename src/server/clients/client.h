@@ -117,7 +117,8 @@ void client_free_after_reply(struct client *client);
  */
 void client_protect(struct client *client);
 struct client *client_by_id(uint64_t id);
-struct list *clients_all(void); /* those with a connection, oldest first */
+struct list *clients_all(void);      /* those with a connection, oldest first */
+struct list *clients_internal(void); /* those without: of scripts, files and calls of modules */
 size_t clients_count(void);
 size_t client_memory(const struct client *client); /* bytes used for the client: the struct, its input, its output */
 enum client_class client_class(const struct client *client);

@@ -9,8 +9,10 @@
 enum { NAME_SHOWN = 256 };
 
 struct user user_default = {.name = "default", .flags = USER_ENABLED | USER_NO_PASSWORD | USER_ALL_RIGHTS};
-/* The user of clients that are about to be closed because theirs was removed. */
+struct user user_superuser = {.name = "(superuser)", .flags = USER_ENABLED | USER_ALL_RIGHTS};
+/* The user of clients whose user was removed: they are about to be closed, or are internal. */
 static struct user user_removed = {.name = "(removed)"};
+void (*user_removing)(struct user *user);
 const struct user_hooks *user_hooks;
 
 static struct user *only_default[] = {&user_default};
@@ -71,7 +73,15 @@ void user_close_caller(struct client *caller) {
     caller_closes = false;
 }
 
+void user_leave_internal(const struct user *user) {
+    list_each_entry(clients_internal(), struct client, link, client) {
+        if (client->user == user) client->user = &user_removed;
+    }
+}
+
 void user_remove(struct user *user) {
+    if (user_removing) user_removing(user);
+    user_leave_internal(user);
     list_each_entry(clients_all(), struct client, link, client) {
         if (client->user != user) continue;
         client->user = &user_removed;

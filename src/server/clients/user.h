@@ -26,11 +26,18 @@ struct user {
     struct acl_rights *rights;               /* of src/acl; NULL without USER_ALL_RIGHTS: none at all */
 };
 extern struct user user_default;
+/* The user of what this server executes on its own account: the stream of its primary, calls of modules. It has all
+ * rights, whatever those of the default user are, is in no table, and never changes. */
+extern struct user user_superuser;
 
 struct user *user_find(struct slice name); /* NULL: no user has this name */
 struct user *user_add(struct slice name);  /* the name must be new and without NUL bytes */
 /* Removes a user, whose rights the caller has freed, and closes its clients. Not for the default user. */
 void user_remove(struct user *user);
+/* Called before a user is removed, for what points to it besides clients. NULL: not wanted. */
+extern void (*user_removing)(struct user *user);
+/* A user is about to be freed: the clients without a connection that act as the user have no rights from here on. */
+void user_leave_internal(const struct user *user);
 size_t users_count(void);
 struct user *user_at(size_t index); /* sorted by name */
 /* Closes a client whose user changed. The client whose command runs is closed by user_close_caller(), which a command
