@@ -6,6 +6,7 @@
 #include "module/blocked.h"
 #include "module/context.h"
 #include "module/keys.h"
+#include "repl/history.h"
 #include "server/clients/client.h"
 #include "server/clients/user.h"
 #include "server/config/config.h"
@@ -80,15 +81,16 @@ static void client_info(struct client *client, ValkeyModuleClientInfoV1 *info) {
 }
 
 static void deliver_role(unsigned kind) {
+    int64_t second = repl_history->second_offset;
     ValkeyModuleReplicationInfoV1 info = {
         .version = VALKEYMODULE_REPLICATIONINFO_VERSION,
         .primary = !role_is_replica(),
         .primary_host = role->host ? role->host : (char *)(uintptr_t) "",
         .primary_port = role->port,
         .replid1 = (char *)(uintptr_t)role->position.id,
-        .replid2 = (char *)(uintptr_t)role->position.id,
+        .replid2 = (char *)(uintptr_t)repl_history->second_id,
         .repl1_offset = (uint64_t)role->position.offset,
-        .repl2_offset = (uint64_t)role->position.offset,
+        .repl2_offset = (uint64_t)(second < 0 ? -1 : second + 1), /* as INFO has it */
     };
     deliver(VALKEYMODULE_EVENT_REPLICATION_ROLE_CHANGED, kind, &info, NULL);
 }

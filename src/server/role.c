@@ -37,9 +37,12 @@ static void enforce(void) {
 }
 
 static void role_changed(void) {
-    static bool was_replica;
     enforce();
     listeners_call(&listeners, struct role_listener, changed);
+}
+
+void role_report(void) {
+    static bool was_replica;
     if (was_replica != current.is_replica) server_event(EVENT_ROLE, current.is_replica, NULL);
     was_replica = current.is_replica;
 }
@@ -50,6 +53,7 @@ void role_follow(struct slice host, int port) {
     bool was_up = current.is_replica && current.link == ROLE_LINK_CONNECTED;
     current = (struct role){.is_replica = true, .position = current.position, .host = copy, .port = port};
     role_changed();
+    role_report();
     if (was_up) server_event(EVENT_PRIMARY_LINK, 1, NULL);
 }
 

@@ -53,6 +53,7 @@ static inline bool role_is_replica(void) {
 void role_follow(struct slice host, int port); /* becomes a replica, or one of another primary; the link is down */
 void role_set_port(int port);                  /* of the same primary; the next attempt to connect uses it */
 void role_lead(void);                          /* becomes a primary */
+void role_report(void); /* after role_lead(), when the ids of the history are those of a primary: EVENT_ROLE */
 void role_set_link(enum role_link link);
 /* More about a replica's link, for INFO. Kept by replication. */
 struct role_sync {

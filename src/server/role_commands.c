@@ -166,6 +166,7 @@ static void run_debug_role(struct call *call) {
     enum role_link link;
     if (slice_is(what, "primary") && call->argc == 3) {
         role_lead();
+        role_report();
     } else if (slice_is(what, "replica") && call->argc == 5 && parse_int64(call->argv[4], &port) && port > 0 &&
                port < 65536) {
         role_follow(call->argv[3], (int)port);

@@ -518,6 +518,7 @@ static void link_lead(void) {
     role_sync.read_ahead = 0;
     role_lead();
     repl_history_branch();
+    role_report();
     repl_disconnect_replicas("this server became a primary");
 }
 
