@@ -37,6 +37,14 @@ static void filtered_free(struct ValkeyModuleCommandFilterCtx *ctx) {
 static void rewrite_free(struct request_rewrite *rewrite) {
     filtered_free(rewrite->state);
 }
+static void rewrite_keep(struct request_rewrite *rewrite) {
+    struct ValkeyModuleCommandFilterCtx *ctx = rewrite->state;
+    for (int i = 0; i < ctx->argc; i++) {
+        struct filtered_argument *argument = &ctx->argv[i];
+        if (!argument->string) argument->string = module_string_new(argument->bytes);
+        ctx->result[i] = module_string_slice(argument->string);
+    }
+}
 
 static void filters_run(struct request_rewrite *rewrite) {
     if (rewrite->client->flags & CLIENT_LOADER) return;
@@ -52,6 +60,7 @@ static void filters_run(struct request_rewrite *rewrite) {
             for (int i = 0; i < ctx->argc; i++) ctx->argv[i].bytes = rewrite->argv[i];
         }
         filter->function(ctx);
+        if (rewrite->client->flags & CLIENT_CLOSING) break; /* the filter has closed it */
     }
     if (!ctx) return;
     if (!ctx->changed || ctx->argc == 0) {
@@ -65,6 +74,7 @@ static void filters_run(struct request_rewrite *rewrite) {
     rewrite->argv = ctx->result;
     rewrite->state = ctx;
     rewrite->free = rewrite_free;
+    rewrite->keep = rewrite_keep;
 }
 
 /* --- What a filter asks and changes --- */

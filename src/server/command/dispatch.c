@@ -589,11 +589,50 @@ static bool request_checked(struct client *client, int argc, const struct slice 
 
 void (*dispatch_rewrite)(struct request_rewrite *rewrite);
 
-bool dispatch_request(struct client *client, int argc, const struct slice *argv) {
-    if (likely(!dispatch_rewrite)) return request_checked(client, argc, argv);
+/* A request that is held back is dispatched again, and was rewritten when it came first. */
+static size_t rewrites_kept;
+static void rewrite_drop(struct client *client);
+static struct client_listener rewrite_listener = {.freed = rewrite_drop, .reset = rewrite_drop};
+
+static void rewrite_drop(struct client *client) {
+    struct request_rewrite *kept = client_state(client, &rewrite_listener);
+    if (!kept) return;
+    client_set_state(client, &rewrite_listener, NULL);
+    if (kept->free) kept->free(kept);
+    mem_free(kept);
+    rewrites_kept--;
+}
+static void rewrite_keep(const struct request_rewrite *rewrite) {
+    struct request_rewrite *kept = mem_alloc(sizeof *kept);
+    *kept = *rewrite;
+    if (kept->free) kept->keep(kept);
+    client_set_state(kept->client, &rewrite_listener, kept);
+    rewrites_kept++;
+}
+/* False: the request comes for the first time. */
+static bool rewrite_take(struct request_rewrite *rewrite) {
+    struct request_rewrite *kept = client_state(rewrite->client, &rewrite_listener);
+    if (!kept) return false;
+    if (kept->free) *rewrite = *kept;
+    client_set_state(rewrite->client, &rewrite_listener, NULL);
+    mem_free(kept);
+    rewrites_kept--;
+    return true;
+}
+
+static __attribute__((noinline)) bool request_rewritten(struct client *client, int argc, const struct slice *argv) {
     struct request_rewrite rewrite = {.client = client, .argc = argc, .argv = argv};
-    dispatch_rewrite(&rewrite);
-    bool done = request_checked(client, rewrite.argc, rewrite.argv);
-    if (rewrite.free) rewrite.free(&rewrite);
+    if (!rewrite_take(&rewrite) && dispatch_rewrite) dispatch_rewrite(&rewrite);
+    bool gone = client->flags & CLIENT_CLOSING;
+    bool done = gone || request_checked(client, rewrite.argc, rewrite.argv);
+    if (!done && client->conn)
+        rewrite_keep(&rewrite);
+    else if (rewrite.free)
+        rewrite.free(&rewrite);
     return done;
+}
+
+bool dispatch_request(struct client *client, int argc, const struct slice *argv) {
+    if (likely(!dispatch_rewrite && !rewrites_kept)) return request_checked(client, argc, argv);
+    return request_rewritten(client, argc, argv);
 }

@@ -58,14 +58,16 @@ uint32_t dispatch_flags(const struct client *client, const struct command *comma
 /* Looks a request up, checks it and runs it. Returns false if it is held back (FILTER_HOLD): dispatch it again later.
  */
 bool dispatch_request(struct client *client, int argc, const struct slice *argv);
-/* A function that changes the arguments of a request of a client, a script or a module before its command is looked up.
- * NULL: there is none. It replaces argc (at least 1) and argv. If it sets `free`, that is called after the execution.
- */
+/* A function that changes the arguments of a request of a client, a script or a module before its command is looked up,
+ * once. NULL: there is none. It replaces argc (at least 1) and argv. If it does, it sets `free`, which is called after
+ * the execution, and `keep`, which is called when the request is held back: the arguments must then not be in the
+ * request's memory any more. It may free the client. */
 struct request_rewrite {
     struct client *client;
     int argc;
     const struct slice *argv;
-    void (*free)(struct request_rewrite *rewrite);
+    void (*free)(struct request_rewrite *rewrite); /* NULL: nothing was changed */
+    void (*keep)(struct request_rewrite *rewrite);
     void *state;
 };
 extern void (*dispatch_rewrite)(struct request_rewrite *rewrite);
