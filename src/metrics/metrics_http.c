@@ -11,6 +11,7 @@
 #include "lib/system/memory.h"
 #include "metrics/metrics.h"
 #include "net/connection.h"
+#include "server/clients/reply_barrier.h"
 #include "server/feature.h"
 #include "server/server.h"
 #include "server/config/config.h"
@@ -67,10 +68,16 @@ static void http_error(struct http_session *session, const char *status, const c
     reply(session, status, headers_all, slice_make(body, (size_t)len), true);
 }
 
+/* A page cannot wait. While writes are not safe it has no sections of modules, which may show them. */
+static bool metrics_show_data(void) {
+    if (!reply_barrier_armed || !reply_barrier_guards()) return true;
+    return !reply_barrier_refusal() && reply_barrier_shows_now() && reply_barrier_may_show();
+}
+
 static void reply_page(struct http_session *session, bool with_body) {
     static const struct slice everything = {"everything", 10};
     struct memory_output info = MEMORY_OUTPUT_INIT, page = MEMORY_OUTPUT_INIT;
-    info_write(&info.out, 1, &everything);
+    info_write(&info.out, 1, &everything, metrics_show_data());
     metrics_write(&page.out, memory_output_slice(&info));
     reply(session, "200 OK", "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n", memory_output_slice(&page),
           with_body);

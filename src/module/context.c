@@ -4,6 +4,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include "server/server.h"
@@ -38,6 +39,11 @@ void context_init_command(struct ValkeyModuleCtx *ctx, struct module *module, st
     ctx->reply = call->reply;
     ctx->flags = CONTEXT_COMMAND;
     ctx->began = dispatch_ticks;
+}
+
+void call_shows_data(struct client *client) {
+    if (!reply_barrier_armed || reply_barrier_refusal()) return;
+    reply_barrier_before_call(client, CMD_MODULE | CMD_SHOWS_DATA);
 }
 
 bool context_must_only_read(void) {

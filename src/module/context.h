@@ -51,6 +51,10 @@ struct ValkeyModuleCtx {
 
 /* A context without a client, on database 0 until it selects another. */
 void context_init(struct ValkeyModuleCtx *ctx, struct module *module);
+/* A function of a module is about to run in a call of this client whose command says that it shows no data: what the
+ * module says may be data, and it may change data. The reply waits like that to a write, unless this server shows no
+ * data at all (reply_barrier_refusal()). */
+void call_shows_data(struct client *client);
 /* In the middle of a command or a deletion: no context may change data (notifications.c). */
 bool context_must_only_read(void);
 void context_init_command(struct ValkeyModuleCtx *ctx, struct module *module, struct call *call);

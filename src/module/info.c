@@ -18,11 +18,6 @@ struct ValkeyModuleInfoCtx {
     bool in_section, in_dict, dict_has_fields;
 };
 
-int api_RegisterInfoFunc(ValkeyModuleCtx *ctx, ValkeyModuleInfoFunc cb) {
-    ctx->module->write_info = cb;
-    return VALKEYMODULE_OK;
-}
-
 static void sections_write(struct module *module, struct output *out, int count, const struct slice *names,
                            bool *separate, bool for_crash_report) {
     if (!module->write_info) return;
@@ -35,6 +30,11 @@ static void sections_write(struct module *module, struct output *out, int count,
 void module_info_write(struct output *out, int count, const struct slice *names, bool separate) {
     list_each(modules_all(), link)
         sections_write(container_of(link, struct module, link), out, count, names, &separate, false);
+}
+int api_RegisterInfoFunc(ValkeyModuleCtx *ctx, ValkeyModuleInfoFunc cb) {
+    ctx->module->write_info = cb;
+    info_set_late_sections(module_info_write);
+    return VALKEYMODULE_OK;
 }
 void module_info_write_crash(struct output *out) {
     bool separate = false;

@@ -12,7 +12,7 @@ ValkeyModuleServerInfoData *api_GetServerInfo(ValkeyModuleCtx *ctx, const char *
     struct ValkeyModuleServerInfoData *data = mem_calloc(1, sizeof *data);
     memory_output_init(&data->text);
     struct slice name = section ? slice_of(section) : (struct slice){0};
-    info_write(&data->text.out, section ? 1 : 0, &name);
+    info_write(&data->text.out, section ? 1 : 0, &name, true);
     *output_reserve(&data->text.out, 1) = 0;
     context_keep(ctx, OBJECT_INFO, data);
     return data;

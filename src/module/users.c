@@ -10,6 +10,7 @@
 #include "module/blocked.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include <errno.h>
 #include <stdio.h>
@@ -300,14 +301,14 @@ static enum auth_answer auth_answer_of(ValkeyModuleCtx *ctx, int result, ValkeyM
     }
     if (!error && ctx->client->authenticated) return AUTH_GRANTED;
     auth_login_failed(ctx->client, user);
-    if (error) {
+    if (error && !reply_barrier_refusal()) {
         char text[1024];
         snprintf(text, sizeof text, "%.*s", (int)(error->len < 1000 ? error->len : 1000), error->data);
         reply_error(ctx->reply, text);
-        module_string_release(error);
     } else {
         reply_error(ctx->reply, "WRONGPASS invalid username-password pair or user is disabled.");
     }
+    if (error) module_string_release(error);
     return AUTH_REFUSED;
 }
 static struct module_auth *auth_running;
@@ -348,6 +349,7 @@ static enum auth_answer auth_run_one(struct call *call, struct module_auth *auth
 static enum auth_answer auths_ask(struct call *call, const struct slice *user, const struct slice *password) {
     struct ValkeyModuleBlockedClient *waits = blocked_of_call(call);
     enum auth_answer answer = AUTH_NOT_HANDLED;
+    call_shows_data(call->client);
     struct ValkeyModuleString *name = module_string_new(*user), *secret = module_string_new(*password);
     list_each(&auths, link) {
         struct module_auth *auth = container_of(link, struct module_auth, link);

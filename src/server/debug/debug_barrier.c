@@ -14,8 +14,14 @@ static void write_seen(struct propagation_listener *self, const struct propagati
 }
 static struct propagation_listener listener = {.command = write_seen, .changes_only = true};
 
+static bool denies;
+static const char *barrier_refusal(struct reply_barrier *self) {
+    return denies ? "NOSYNCREPLICAS DEBUG REPLY-BARRIER DENY is in effect" : NULL;
+}
+
 static void hold(void) {
     if (list_is_linked(&listener.link)) return;
+    barrier.refusal = barrier_refusal;
     reply_barrier_arm(&barrier);
     before_first = barrier.issued;
     propagate_listen(&listener);
@@ -53,7 +59,10 @@ static void run_reply_barrier(struct call *call) {
         hold();
     } else if (slice_is(what, "off")) {
         off();
+        denies = false;
         reply_barrier_pass_reads(false);
+    } else if (slice_is(what, "deny")) {
+        denies = true;
     } else if (slice_is(what, "pass-reads")) {
         reply_barrier_pass_reads(true);
     } else if (slice_is(what, "release")) {
@@ -68,9 +77,9 @@ static void run_reply_barrier(struct call *call) {
 
 const struct debug_subcommand debug_barrier_subcommands[] = {
     {"reply-barrier", 1, 2, run_reply_barrier,
-     WORDS("REPLY-BARRIER <HOLD|RELEASE [<number>]|PASS-READS|STATUS|OFF>",
-           "    Hold the replies to writes from now on; release those of all writes so far, or of the first <number>",
-           "    since HOLD; answer reads from now on; show the numbers of writes, of unreleased ones, and of clients "
-           "that",
-           "    wait; release all and end it.")},
+     WORDS(
+         "REPLY-BARRIER <HOLD|RELEASE [<number>]|PASS-READS|DENY|STATUS|OFF>",
+         "    Hold the replies to writes from now on; release those of all writes so far, or of the first <number>",
+         "    since HOLD; answer reads from now on; show no data; show the numbers of writes, of unreleased ones, and",
+         "    of clients that wait; release all and end it.")},
     {NULL, 0, 0, NULL, NULL}};

@@ -68,15 +68,17 @@ static bool is_known(struct slice name) {
         if (slice_is(name, sections[i]->name)) return true;
     return false;
 }
-static void info_write_late(struct output *out, int count, const struct slice *names, bool separate) {
-    bool all = false, unknown = false;
-    for (int i = 0; i < count; i++) {
-        all |= slice_is(names[i], "everything") || slice_is(names[i], "modules");
-        unknown |= !is_known(names[i]);
-    }
-    if (write_late && (all || unknown)) write_late(out, all ? -1 : count, names, separate);
+static bool wants_all_late(int count, const struct slice *names) {
+    for (int i = 0; i < count; i++)
+        if (slice_is(names[i], "everything") || slice_is(names[i], "modules")) return true;
+    return false;
 }
-void info_write(struct output *out, int count, const struct slice *names) {
+bool info_has_late(int count, const struct slice *names) {
+    bool unknown = wants_all_late(count, names);
+    for (int i = 0; i < count; i++) unknown |= !is_known(names[i]);
+    return write_late && unknown;
+}
+void info_write(struct output *out, int count, const struct slice *names, bool late) {
     const char *title = NULL;
     for (size_t i = 0; i < sections_count; i++) {
         const struct info_section *section = sections[i];
@@ -88,5 +90,6 @@ void info_write(struct output *out, int count, const struct slice *names) {
         }
         section->write(out);
     }
-    info_write_late(out, count, names, title != NULL);
+    if (!late || !info_has_late(count, names)) return;
+    write_late(out, wants_all_late(count, names) ? -1 : count, names, title != NULL);
 }

@@ -22,9 +22,11 @@ void info_line(struct output *out, const char *format, ...)
 void info_number(struct output *out, const char *name, uint64_t value); /* a line "name:value" */
 /* Sections whose names are only known when they are written: `write` writes those with the given names, all of them if
  * `count` is -1. `separate`: a blank line must precede the first. Called if a name is not that of a registered section,
- * and for "modules" and "everything". */
+ * and for "modules" and "everything". Modules write them, and may show data. */
 void info_set_late_sections(void (*write)(struct output *out, int count, const struct slice *names, bool separate));
-/* Writes the sections that INFO with these arguments shows. */
-void info_write(struct output *out, int count, const struct slice *names);
+/* INFO with these arguments may show such sections. */
+bool info_has_late(int count, const struct slice *names);
+/* Writes the sections that INFO with these arguments shows, `late` ones, too. */
+void info_write(struct output *out, int count, const struct slice *names, bool late);
 void info_reset(void); /* calls all sections' reset */
 #endif
