@@ -66,6 +66,8 @@ static const char *engine_compile(struct script_engine *engine, enum lua_vm_kind
     struct ValkeyModuleCtx ctx;
     size_t count = 0;
     ValkeyModuleString *error = NULL;
+    const struct call *call = dispatch_running();
+    if (call) call_shows_data(call->client); /* SCRIPT LOAD does not wait by itself */
     context_init(&ctx, of->module);
     ValkeyModuleScriptingEngineCompiledFunction **functions = compile(of, &ctx, kind, code, limit_ms, &count, &error);
     context_end(&ctx);
@@ -119,10 +121,19 @@ api_GetFunctionExecutionState(ValkeyModuleScriptingEngineServerRuntimeCtx *serve
 
 /* --- The environment --- */
 
-static void reset_finish(void *data) {
-    ValkeyModuleScriptingEngineCallableLazyEnvReset *reset = data;
+struct reset_job {
+    ValkeyModuleScriptingEngineCallableLazyEnvReset *reset;
+    struct module *module;
+};
+static void reset_finish(ValkeyModuleScriptingEngineCallableLazyEnvReset *reset) {
     reset->engineLazyEnvResetCallback(reset->context);
     mem_free(reset);
+}
+static void reset_run(void *data) {
+    struct reset_job *job = data;
+    reset_finish(job->reset);
+    job->module->background--;
+    mem_free(job);
 }
 static void engine_reset(struct script_engine *engine, enum lua_vm_kind kind, bool in_background) {
     const struct module_engine *of = engine_of(engine);
@@ -135,10 +146,14 @@ static void engine_reset(struct script_engine *engine, enum lua_vm_kind kind, bo
         reset = of->methods.reset_eval_env_v2(&ctx, of->context, in_background);
     context_end(&ctx);
     if (!reset) return;
-    if (in_background)
-        background_submit(BACKGROUND_LAZY_FREE, reset_finish, reset);
-    else
+    if (!in_background) {
         reset_finish(reset);
+        return;
+    }
+    struct reset_job *job = mem_alloc(sizeof *job);
+    *job = (struct reset_job){reset, of->module};
+    of->module->background++;
+    background_submit(BACKGROUND_LAZY_FREE, reset_run, job);
 }
 static struct script_engine_memory engine_memory(struct script_engine *engine) {
     const struct module_engine *of = engine_of(engine);

@@ -67,6 +67,17 @@ int api_GetModuleOptionsAll(void) {
     return (VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION << 1) - 1;
 }
 
+const char *modules_direct_load_refusal(bool swap) {
+    bool aware = true;
+    list_each(&modules, link) {
+        const struct module *module = container_of(link, struct module, link);
+        if (module->types.len && !(module->options & VALKEYMODULE_OPTIONS_HANDLE_IO_ERRORS))
+            return "there are modules that don't handle read errors";
+        if (!(module->options & VALKEYMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD)) aware = false;
+    }
+    return swap && !aware ? "there are modules that are not aware of async replication" : NULL;
+}
+
 /* --- Functions that modules export to each other --- */
 
 struct module_shared {
@@ -127,6 +138,17 @@ static bool module_is_used(const struct module *module) {
     list_each(&modules, link) if (module_uses(container_of(link, struct module, link), module)) return true;
     return false;
 }
+void module_write_relations(const struct module *of, bool uses, struct output *out) {
+    const char *before = "";
+    list_each(&modules, link) {
+        struct module *other = container_of(link, struct module, link);
+        if (!other->name || !(uses ? module_uses((struct module *)(uintptr_t)of, other) : module_uses(other, of)))
+            continue;
+        output_write(out, slice_of(before));
+        output_write(out, slice_of(other->name));
+        before = "|";
+    }
+}
 
 /* --- Loading --- */
 
@@ -145,7 +167,9 @@ static void module_free(struct module *module) {
     module_types_drop(module);
     module_shared_drop(module);
     list_remove(&modules, &module->link);
-    if (module->library && dlclose(module->library) != 0) {
+    /* A background thread needs the library and the counter for what OnUnload left to it: they stay. */
+    bool stays = module->background;
+    if (module->library && !stays && dlclose(module->library) != 0) {
         const char *reason = dlerror();
         log_warning("Error when trying to close the %s module: %s", module->name ? module->name : module->path,
                     reason ? reason : "Unknown error");
@@ -154,7 +178,7 @@ static void module_free(struct module *module) {
     mem_free(module->arguments);
     mem_free(module->name);
     mem_free(module->path);
-    mem_free(module);
+    if (!stays) mem_free(module);
 }
 
 void module_lists_init(struct module *module) {
@@ -369,9 +393,11 @@ const char *module_unload(struct slice name) {
     if (module->types.len) return "the module exports one or more module-side data types, can't unload";
     if (module_is_used(module))
         return "the module exports APIs used by other modules. Please unload them first and try again";
+    if (module->calls) return "the module runs: one of its calls unloads it";
     if (module->blocked) return "the module has blocked clients. Please wait for them to be unblocked and try again";
     if (module->timers)
         return "the module holds timer that is not fired. Please stop the timer or wait until it fires.";
+    if (module->background) return "the module's code runs in the background. Please try again";
     const char *rule = acl_rule_on(module_has_command, module);
     if (rule) {
         log_warning("Module %s unload blocked: An ACL user has reference to rule '%s'", module->name, rule);

@@ -18,6 +18,7 @@
 #ifndef MODULE_MODULE_H
 #define MODULE_MODULE_H
 #include "lib/structures/linked_list.h"
+#include "lib/text/output.h"
 #include "module/api.h"
 #include "server/command/command.h"
 
@@ -31,21 +32,22 @@ struct module {
     uint64_t options; /* VALKEYMODULE_OPTIONS_* */
     bool loading;     /* within OnLoad */
     bool unloading;
-    struct list commands;      /* struct ValkeyModuleCommand */
-    struct list types;         /* struct ValkeyModuleType */
-    struct list shared;        /* struct module_shared: functions that it exports to other modules */
-    struct list uses;          /* struct module_use: modules whose functions it has asked for */
-    struct list filters;       /* command filters */
-    struct list notifications; /* keyspace events */
-    struct list events;        /* server events */
-    struct list configs;       /* options */
-    struct list refused;       /* blocked clients whose wait for keys was refused */
-    bool configs_loaded;       /* LoadConfigs was called */
-    struct list receivers;     /* of messages on the cluster bus */
-    struct list engines;       /* scripting engines */
-    unsigned calls;            /* of Call that run */
-    unsigned blocked, timers;  /* clients and timers that keep it loaded */
-    uint32_t categories;       /* of commands, which it has added */
+    struct list commands;        /* struct ValkeyModuleCommand */
+    struct list types;           /* struct ValkeyModuleType */
+    struct list shared;          /* struct module_shared: functions that it exports to other modules */
+    struct list uses;            /* struct module_use: modules whose functions it has asked for */
+    struct list filters;         /* command filters */
+    struct list notifications;   /* keyspace events */
+    struct list events;          /* server events */
+    struct list configs;         /* options */
+    struct list refused;         /* blocked clients whose wait for keys was refused */
+    bool configs_loaded;         /* LoadConfigs was called */
+    struct list receivers;       /* of messages on the cluster bus */
+    struct list engines;         /* scripting engines */
+    unsigned calls;              /* of Call that run */
+    unsigned blocked, timers;    /* clients and timers that keep it loaded */
+    _Atomic unsigned background; /* calls of its code that background threads make, or will make */
+    uint32_t categories;         /* of commands, which it has added */
     ValkeyModuleInfoFunc write_info;
     ValkeyModuleDefragFunc defrag; /* of what it keeps outside of keys */
 };
@@ -58,6 +60,9 @@ struct module *module_of_address(const void *address); /* whose library contains
 bool module_load(const char *path, int argc, const struct slice *arguments, int options, const struct slice *pairs);
 /* The module calls a function that the server lacks. While OnLoad runs this does not return: the load fails. */
 void module_lacks(struct module *module, const char *function);
+/* Writes the names of the modules that export functions to this one (uses), or that this one exports functions to. */
+void module_write_relations(const struct module *of, bool uses, struct output *out);
+const char *modules_direct_load_refusal(bool swap); /* server/module_hooks.h */
 /* Returns NULL, or why the module stays. */
 const char *module_unload(struct slice name);
 

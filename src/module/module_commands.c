@@ -231,8 +231,16 @@ static void write_modules(struct output *out) {
             if (options[0]) strcat(options, "|");
             strcat(options, option_names[i]);
         }
-        info_line(out, "module:name=%s,ver=%d,api=%d,filters=%zu,usedby=[],using=[],options=[%s]",
-                  module->name ? module->name : "", module->version, module->api_version, module->filters.len, options);
+        char head[512], tail[sizeof options + 32];
+        int head_len =
+            snprintf(head, sizeof head, "module:name=%s,ver=%d,api=%d,filters=%zu,usedby=[",
+                     module->name ? module->name : "", module->version, module->api_version, module->filters.len);
+        output_write(out, (struct slice){head, head_len < (int)sizeof head ? (size_t)head_len : sizeof head - 1});
+        module_write_relations(module, false, out);
+        output_write(out, SLICE("],using=["));
+        module_write_relations(module, true, out);
+        snprintf(tail, sizeof tail, "],options=[%s]\r\n", options);
+        output_write(out, slice_of(tail));
     }
 }
 static const struct info_section sections[] = {
@@ -244,11 +252,11 @@ static void write_crash(struct output *out) {
 }
 static void init(void) {
     modules_reply = reply_modules;
+    modules_refuse_direct_load = modules_direct_load_refusal;
     module_configs_start();
     crash_set_modules(write_crash);
     module_events_start();
     module_users_start();
-    info_set_late_sections(module_info_write);
 }
 static void modules_before_wait(void) {
     module_jobs_before_wait();

@@ -3,3 +3,4 @@
 #include <stddef.h>
 
 void (*modules_reply)(struct reply *reply);
+const char *(*modules_refuse_direct_load)(bool swap);

@@ -45,9 +45,12 @@ start_server [list overrides {enable-module-command yes save ""} tags {modules}]
     test "a function of an engine that says that it does not write may not" {
         r function load $library
         r del key
-        assert_error "ERR Write commands are not allowed from read-only scripts." {r fcall look 1 key value}
+        set refused "ERR Write commands are not allowed from read-only scripts."
+        assert_error $refused {r fcall look 1 key value}
+        assert_error $refused {r eval "#!words\nset reads" 1 key value}
         assert_equal 0 [r exists key]
         r function flush
+        r script flush
     }
 
     test "what an engine's script writes is replicated" {
@@ -81,6 +84,17 @@ start_server [list overrides {enable-module-command yes save ""} tags {modules}]
             [r info scriptingengines]
         assert_error "ERR The scripting engine 'WORDS' does not support interactive script debugging" \
             {r script debug yes words}
+    }
+
+    test "a module stays while a background thread runs its code" -needs {ours 1} {
+        r engine.slow
+        r script flush async
+        assert_error "ERR Error unloading module: the module's code runs in the background. Please try again" {
+            r module unload engine
+        }
+        assert_equal OK [r engine.go]
+        wait_for_condition 5000 {![catch {r module unload engine}]} "the reset does not end"
+        r module load $engine
     }
 
     test "what an engine has compiled goes with its module" {

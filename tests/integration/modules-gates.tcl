@@ -51,6 +51,57 @@ start_server {
         r debug reply-barrier off
     }
 
+    test "what a module writes into INFO waits like the reply to a read" -needs {ours 1} {
+        r module load [file join $::root build modules sections.so]
+        foreach c {writer reader all} {set $c [new_client]}
+        r debug reply-barrier hold
+        $writer -send set k x
+        wait_for_condition 5000 {[dict get [r debug reply-barrier status] clients] == 1}
+        $reader -send info sections
+        $all -send info cpu everything
+        wait_for_condition 5000 {[dict get [r debug reply-barrier status] clients] == 3}
+        assert_equal {{} {}} [list [$reader -available] [$all -available]]
+        foreach names {{} server {cpu all}} {assert_match "# *" [r info {*}$names]}
+        r debug reply-barrier release
+        assert_match "# sections\r*" [$reader -read]
+        assert_match "*# sections\r*" [$all -read]
+        # A server that shows no data at all shows the rest of INFO.
+        r debug reply-barrier deny
+        assert_equal "" [r info sections]
+        set shown [r info everything]
+        assert_match "*# CPU\r*" $shown
+        assert_not_match "*# sections\r*" $shown
+        assert_equal OK [$writer -read]
+        r debug reply-barrier off
+        assert_match "# sections\r*" [r info sections]
+        foreach c [list $writer $reader $all] {$c -close}
+        r module unload sections
+    }
+
+    test "what a module says of a login waits like the reply to a write" -needs {ours 1} {
+        r module load [file join $::root build modules rights.so] auth
+        foreach c {writer reader login} {set $c [new_client]}
+        r debug reply-barrier hold
+        $writer -send set secret hidden
+        wait_for_condition 5000 {[dict get [r debug reply-barrier status] clients] == 1}
+        $reader -send auth reader x
+        $login -send hello 3 auth writer x
+        wait_for_condition 5000 {[dict get [r debug reply-barrier status] clients] == 3}
+        assert_equal {{} {}} [list [$reader -available] [$login -available]]
+        r debug reply-barrier release
+        assert_error "DENIED the secret is hidden" {$reader -read}
+        set refused "WRONGPASS invalid username-password pair or user is disabled."
+        assert_error $refused {$login -read}
+        assert_equal OK [$writer -read]
+        r debug reply-barrier deny
+        assert_error $refused {$reader auth reader x}
+        r debug reply-barrier off
+        assert_error "DENIED the secret is hidden" {$reader auth reader x}
+        foreach c [list $writer $reader $login] {$c -close}
+        r del secret logins
+        r module unload rights
+    }
+
     test "a client that a timer of a module wakes changes the replica, too" -needs {ours 1} {
         start_server [list overrides [list loadmodule $gates]] {
             r replicaof [srv -1 host] [srv -1 port]

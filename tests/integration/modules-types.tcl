@@ -262,3 +262,23 @@ start_server [list overrides [typed emits-nonsense aux-always] tags {modules}] {
         assert_match "*MODULE AUX for: typed-all*" [dict get $got out]
     }
 }
+
+start_server [list overrides [list {*}[typed handles async] repl-diskless-sync-delay 0] tags {modules}] {
+    test "a replica loads a copy as it arrives only if its modules handle that" -needs {ours 1} {
+        set_k
+        foreach {how arguments says} {
+            swapdb {} "Skipping diskless-load because there are modules that don't handle read errors."
+            flush-before-load {} "Skipping diskless-load because there are modules that don't handle read errors."
+            swapdb handles "Skipping diskless-load because there are modules that are not aware of async replication."
+            flush-before-load handles "EOF to parser"
+            swapdb {handles async} "EOF to parser"
+        } {
+            start_server [list overrides [list {*}[typed {*}$arguments] repl-diskless-load $how]] {
+                r replicaof [srv -1 host] [srv -1 port]
+                wait_for_condition 10000 {[info_field master_link_status] eq "up"} "the replica is not connected"
+                wait_for_log $says
+                assert_equal $::value [r typed.get k]
+            }
+        }
+    }
+}

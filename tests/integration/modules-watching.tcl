@@ -42,6 +42,57 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         r del l
     }
 
+    test "a request that is held back passes the filters once" -needs {ours 1} {
+        set c [new_client]
+        foreach expected {1 2} {
+            r client pause 100000 write
+            $c -send set counted @count
+            $c -send set plain x
+            wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+            r client unpause
+            assert_equal {OK OK} [list [$c -read] [$c -read]]
+            assert_equal $expected [r get counted]
+        }
+        $c -close
+    }
+
+    test "a client that a filter closes executes nothing" -needs {ours 1} {
+        set c [new_client]
+        catch {$c set late @close} error
+        assert_match "*closed*" $error
+        $c -close
+        assert_equal 0 [r exists late]
+        assert_equal {} [r keys clos*]
+    }
+
+    test "a change of the role names the second id of the history" -needs {ours 1} {
+        start_server {overrides {repl-diskless-sync-delay 0}} {
+            r -1 replicaof [srv host] [srv port]
+            wait_for_condition 10000 {[string match "*master_link_status:up*" [r -1 info replication]]}
+            r -1 replicaof no one
+            regexp {master_replid2:(\S+).*second_repl_offset:(\S+)} [r -1 info replication] -> id offset
+            assert_equal "$id $offset" [r -1 watching.ids]
+            assert_not_match 000* $id
+        }
+    }
+
+    test "INFO names the modules whose functions a module uses, and by which it is used" {
+        r module load [test_module sections]
+        set info [r info modules]
+        assert_match "*name=watching,*usedby=\\\[sections\\\],using=\\\[\\\]*" $info
+        assert_match "*name=sections,*usedby=\\\[\\\],using=\\\[watching\\\]*" $info
+        assert_error "ERR Error unloading module: the module exports APIs used by other modules. Please unload\
+            them first and try again" {r module unload watching}
+        r module unload sections
+        r watching.events
+    }
+
+    test "a module does not unload itself" -needs {ours 1} {
+        assert_error "ERR Error unloading module: the module runs: one of its calls unloads it" {
+            r watching.call module unload watching
+        }
+    }
+
     test "rules of a module's user, and what they permit" -needs {ours 1} {
         assert_equal {{on ~a* resetchannels -@all +get} 0} [r watching.user "on ~a* +get" abc]
         assert_equal 13 [lindex [r watching.user "on ~a* +get" b] 1]

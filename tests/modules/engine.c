@@ -97,15 +97,24 @@ static size_t overhead(ValkeyModuleCtx *ctx, ValkeyModuleScriptingEngineCompiled
     (void)function;
     return sizeof(struct line);
 }
+/* ENGINE.SLOW: the next reset in the background lasts until ENGINE.GO. */
+static int slow, go; /* atomic */
+static void wait_for_go(void *context) {
+    (void)context;
+    while (!__atomic_load_n(&go, __ATOMIC_SEQ_CST)) usleep(1000);
+}
 static ValkeyModuleScriptingEngineCallableLazyEnvReset *reset(ValkeyModuleCtx *ctx,
                                                               ValkeyModuleScriptingEngineCtx *engine,
                                                               ValkeyModuleScriptingEngineSubsystemType type,
                                                               int async) {
     (void)ctx;
     (void)type;
-    (void)async;
     engine->resets++;
-    return NULL;
+    if (!async || !slow) return NULL;
+    slow = 0;
+    ValkeyModuleScriptingEngineCallableLazyEnvReset *job = ValkeyModule_Alloc(sizeof *job);
+    *job = (ValkeyModuleScriptingEngineCallableLazyEnvReset){.engineLazyEnvResetCallback = wait_for_go};
+    return job;
 }
 static ValkeyModuleScriptingEngineCallableLazyEnvReset *reset_eval(ValkeyModuleCtx *ctx,
                                                                    ValkeyModuleScriptingEngineCtx *engine, int async) {
@@ -127,6 +136,20 @@ static int counts(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return ValkeyModule_ReplyWithLongLong(ctx, state.resets);
 }
 
+static int slow_reset(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    (void)argv;
+    (void)argc;
+    slow = 1;
+    __atomic_store_n(&go, 0, __ATOMIC_SEQ_CST);
+    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
+}
+static int go_on(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    (void)argv;
+    (void)argc;
+    __atomic_store_n(&go, 1, __ATOMIC_SEQ_CST);
+    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
+}
+
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     if (ValkeyModule_Init(ctx, "engine", 1, VALKEYMODULE_APIVER_1) == VALKEYMODULE_ERR) return VALKEYMODULE_ERR;
     long long version = 3;
@@ -144,7 +167,9 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     ValkeyModuleScriptingEngineMethods *passed = (ValkeyModuleScriptingEngineMethods *)(void *)&methods;
     if (ValkeyModule_RegisterScriptingEngine(ctx, "WORDS", &state, passed) == VALKEYMODULE_ERR) return VALKEYMODULE_ERR;
     if (ValkeyModule_RegisterScriptingEngine(ctx, "words", &state, passed) == VALKEYMODULE_OK) return VALKEYMODULE_ERR;
-    return ValkeyModule_CreateCommand(ctx, "engine.counts", counts, "", 0, 0, 0);
+    return ValkeyModule_CreateCommand(ctx, "engine.counts", counts, "", 0, 0, 0) |
+           ValkeyModule_CreateCommand(ctx, "engine.slow", slow_reset, "", 0, 0, 0) |
+           ValkeyModule_CreateCommand(ctx, "engine.go", go_on, "", 0, 0, 0);
 }
 int ValkeyModule_OnUnload(ValkeyModuleCtx *ctx) {
     return ValkeyModule_UnregisterScriptingEngine(ctx, "WORDS");

@@ -120,8 +120,24 @@ static int now(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
 }
 
+/* With the argument "auth": who logs in as "reader" is refused, and gets the value of the key "secret"; "writer" adds
+ * to a counter. */
+static int authenticate(ValkeyModuleCtx *ctx, ValkeyModuleString *user, ValkeyModuleString *password,
+                        ValkeyModuleString **error) {
+    (void)password;
+    if (strcmp(text(user), "reader") == 0) {
+        ValkeyModuleCallReply *reply = ValkeyModule_Call(ctx, "GET", "c", "secret");
+        size_t len;
+        const char *value = ValkeyModule_CallReplyStringPtr(reply, &len);
+        *error = ValkeyModule_CreateStringPrintf(NULL, "DENIED the secret is %.*s", (int)len, value ? value : "");
+        ValkeyModule_FreeCallReply(reply);
+        return VALKEYMODULE_AUTH_HANDLED;
+    }
+    if (strcmp(text(user), "writer") == 0) ValkeyModule_FreeCallReply(ValkeyModule_Call(ctx, "INCR", "!c", "logins"));
+    return VALKEYMODULE_AUTH_NOT_HANDLED;
+}
+
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
-    (void)argv, (void)argc;
     static const struct {
         const char *name;
         ValkeyModuleCmdFunc run;
@@ -130,6 +146,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
                     {"rights.free", free_own},   {"rights.handle", keep}, {"rights.may", may},
                     {"rights.rules", rules},     {"rights.later", later}, {"rights.now", now}};
     if (ValkeyModule_Init(ctx, "rights", 1, VALKEYMODULE_APIVER_1) == VALKEYMODULE_ERR) return VALKEYMODULE_ERR;
+    if (argc > 0 && strcmp(text(argv[0]), "auth") == 0) ValkeyModule_RegisterAuthCallback(ctx, authenticate);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (ValkeyModule_CreateCommand(ctx, commands[i].name, commands[i].run, "write", 0, 0, 0) == VALKEYMODULE_ERR)
             return VALKEYMODULE_ERR;

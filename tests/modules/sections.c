@@ -45,5 +45,6 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     (void)argv, (void)argc;
     if (ValkeyModule_Init(ctx, "sections", 7, VALKEYMODULE_APIVER_1) != VALKEYMODULE_OK) return VALKEYMODULE_ERR;
     if (ValkeyModule_RegisterInfoFunc(ctx, write_info) != VALKEYMODULE_OK) return VALKEYMODULE_ERR;
+    ValkeyModule_GetSharedAPI(ctx, "watching_filtered"); /* of watching.c, if it is loaded */
     return ValkeyModule_CreateCommand(ctx, "sections.refused", refused_command, "", 0, 0, 0);
 }

@@ -3,7 +3,7 @@
  *
  * Arguments of OnLoad: "handles": the module handles errors of input; "refuses": rdb_load returns NULL; "aux-refuses":
  * aux_load fails; "aux-always": aux_save of the older kind; "emits-nonsense": aof_rewrite emits a command that does not
- * exist; "migrates": the module knows of slot migrations. */
+ * exist; "migrates": the module knows of slot migrations; "async": of loads beside the old data. */
 #include "module/valkeymodule.h"
 #include <errno.h>
 #include <stdio.h>
@@ -317,6 +317,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     for (int i = 0; i < argc; i++) {
         const char *word = ValkeyModule_StringPtrLen(argv[i], NULL);
         if (strcmp(word, "handles") == 0) options |= VALKEYMODULE_OPTIONS_HANDLE_IO_ERRORS;
+        if (strcmp(word, "async") == 0) options |= VALKEYMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
         if (strcmp(word, "migrates") == 0) options |= VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION;
         refuses |= strcmp(word, "refuses") == 0;
         aux_refuses |= strcmp(word, "aux-refuses") == 0;

@@ -31,10 +31,13 @@ static void swap_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t k
     snprintf(text, sizeof text, "%d,%d", info->dbnum_first, info->dbnum_second);
     event_note("swap", kind, text);
 }
+static char ids[256]; /* watching.ids: of the last change of the role */
+
 static void role_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t kind, void *data) {
     (void)ctx, (void)event;
     ValkeyModuleReplicationInfoV1 *info = data;
     event_note("role", kind, info->primary ? "primary" : "replica");
+    snprintf(ids, sizeof ids, "%s %lld", info->replid2, (long long)info->repl2_offset);
 }
 static void module_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t kind, void *data) {
     (void)ctx, (void)event;
@@ -57,7 +60,15 @@ static int events_command(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int a
     return VALKEYMODULE_OK;
 }
 
-/* --- A filter: the first argument "@double" becomes two, "@drop" none, "@id" the client's id --- */
+static int ids_command(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    (void)argv, (void)argc;
+    return ValkeyModule_ReplyWithCString(ctx, ids);
+}
+
+/* --- A filter: the first argument "@double" becomes two, "@drop" none, "@id" the client's id, "@count" the number of
+ * times; with "@close" the client ends --- */
+
+static long long filtered;
 
 static void filter(ValkeyModuleCommandFilterCtx *filter) {
     int count = ValkeyModule_CommandFilterArgsCount(filter);
@@ -71,6 +82,14 @@ static void filter(ValkeyModuleCommandFilterCtx *filter) {
         } else if (strcmp(text, "@id") == 0) {
             unsigned long long id = ValkeyModule_CommandFilterGetClientId(filter);
             ValkeyModule_CommandFilterArgReplace(filter, i, ValkeyModule_CreateStringPrintf(NULL, "%llu", id));
+        } else if (strcmp(text, "@count") == 0) {
+            ValkeyModule_CommandFilterArgReplace(filter, i, ValkeyModule_CreateStringFromLongLong(NULL, ++filtered));
+        } else if (strcmp(text, "@close") == 0) {
+            ValkeyModuleCtx *ctx = ValkeyModule_GetThreadSafeContext(NULL);
+            unsigned long long id = ValkeyModule_CommandFilterGetClientId(filter);
+            ValkeyModule_CommandFilterArgReplace(filter, i, ValkeyModule_CreateString(NULL, "closed", 6));
+            ValkeyModule_DeauthenticateAndCloseClient(ctx, id);
+            ValkeyModule_FreeThreadSafeContext(ctx);
         } else {
             continue;
         }
@@ -122,6 +141,8 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     result |= ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_Persistence, save_event);
     if (!ValkeyModule_RegisterCommandFilter(ctx, filter, 0)) return VALKEYMODULE_ERR;
     result |= ValkeyModule_CreateCommand(ctx, "watching.events", events_command, "", 0, 0, 0);
+    result |= ValkeyModule_ExportSharedAPI(ctx, "watching_filtered", &filtered);
+    result |= ValkeyModule_CreateCommand(ctx, "watching.ids", ids_command, "", 0, 0, 0);
     result |= ValkeyModule_CreateCommand(ctx, "watching.call", call_command, "", 0, 0, 0);
     result |= ValkeyModule_CreateCommand(ctx, "watching.user", user_command, "", 0, 0, 0);
     return result;

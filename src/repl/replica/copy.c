@@ -8,7 +8,8 @@
  * repl-diskless-load decides where the copy goes: into a temporary file, which replaces `dbfilename` and is loaded when
  * it is complete; into the databases, whose old contents are freed first; or, with swapdb, into a second keyspace that
  * replaces the first at the end. With swapdb, clients can read the old data during the load if the copy has the same
- * replication id, and an incomplete copy leaves the old data in place.
+ * replication id, and an incomplete copy leaves the old data in place. Modules that do not handle errors of input, or
+ * a second keyspace, have the copy go to a file whatever the option says.
  *
  * The load runs outside of the loop's turns (server_run_outside). It reads bytes from the connection through a source,
  * which turns the loop until some arrive. So memory is bounded: the source's buffer, and AHEAD_MAX bytes of the
@@ -34,6 +35,7 @@
 #include "repl/replica/link.h"
 #include "repl/settings.h"
 #include "server/cluster_hooks.h"
+#include "server/module_hooks.h"
 #include "server/nested_turn.h"
 #include "server/process/child.h"
 #include "server/role.h"
@@ -581,16 +583,23 @@ static void load_closed(struct connection *conn) {
 }
 static const struct connection_events load_events = {.readable = load_readable, .closed = load_closed};
 
-static bool loads_directly(void) {
-    if (replica_settings.diskless_load != DISKLESS_LOAD_ON_EMPTY)
-        return replica_settings.diskless_load != DISKLESS_LOAD_DISABLED;
+static bool has_data(void) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        if (db_size(keyspace_db(server.keyspace, id))) return false;
-    return true;
+        if (db_size(keyspace_db(server.keyspace, id))) return true;
+    return false;
+}
+/* *refusal: why modules refuse a direct load that the option asks for; NULL: they do not. */
+static bool loads_directly(const char **refusal) {
+    enum diskless_load how = replica_settings.diskless_load;
+    *refusal = NULL;
+    if (how == DISKLESS_LOAD_DISABLED || (how == DISKLESS_LOAD_ON_EMPTY && has_data())) return false;
+    if (modules_refuse_direct_load) *refusal = modules_refuse_direct_load(how == DISKLESS_LOAD_SWAP);
+    return !*refusal;
 }
 
 bool copy_needs_no_checksum(const struct connection *conn) {
-    needs_no_checksum = conn_is_encrypted(conn) && loads_directly();
+    const char *refusal;
+    needs_no_checksum = conn_is_encrypted(conn) && loads_directly(&refusal);
     return needs_no_checksum;
 }
 
@@ -623,7 +632,9 @@ bool copy_start(struct connection *conn, const char *header, struct stream_posit
     copy.done = done;
     copy.at = at;
     copy.heard_us = clock_mono();
-    copy.to_file = !loads_directly();
+    const char *refusal;
+    copy.to_file = !loads_directly(&refusal);
+    if (refusal) log_notice("Skipping diskless-load because %s.", refusal);
     role_sync.total = copy.size;
     role_sync.read = 0;
     role_sync.heard_ms = clock_mono_ms();
