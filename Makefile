@@ -315,12 +315,25 @@ PRELOADS := $(patsubst tests/%.c,build/%.so,$(wildcard tests/programs/preload/*.
 build/programs/preload/%.so: tests/programs/preload/%.c build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) -std=c11 -O1 -g $(WARNINGS) -fPIC -shared -pthread -o $@ $< -ldl
-# Modules that the tests load. Like modules of others they know the header of the interface only.
-MODULES := $(patsubst tests/%.c,build/%.so,$(wildcard tests/modules/*.c))
-build/modules/%.so: tests/modules/%.c src/module/valkeymodule.h
+# The headers for modules, as `make install` installs them.
+MODULE_HEADERS := build/include/valkeymodule.h build/include/redismodule.h
+build/include/valkeymodule.h: src/module/valkeymodule.h
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+build/include/redismodule.h: src/module/valkeymodule.h utils/make-redismodule
+	$(call say,WRITE,$@)
+	$(Q)utils/make-redismodule $@
+# Modules that the tests load, and the example. Like modules of others they know the headers of the interface only.
+MODULES := $(patsubst tests/%.c,build/%.so,$(wildcard tests/modules/*.c)) build/modules/limit.so
+link_module = $(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 -g $(WARNINGS) -Isrc -Ibuild/include -fPIC -shared -pthread -o $@ $<
+build/modules/%.so: tests/modules/%.c $(MODULE_HEADERS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 -g $(WARNINGS) -Isrc -fPIC -shared -pthread -o $@ $<
+	$(link_module)
+build/modules/limit.so: examples/c/limit.c $(MODULE_HEADERS)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(link_module)
 helpers: $(HELPER_PROGRAMS) $(PRELOADS) $(MODULES)
 
 # Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and

@@ -11,7 +11,7 @@
  *
  * The interface is binary: names, values and layouts here are those of Valkey 9.1, so a compiled module runs with
  * either server. Layouts of structs with a `version` member grow at their end only. docs/modules.md explains how to
- * write and load a module; redismodule.h has the names that begin with RedisModule. */
+ * write and load a module; redismodule.h, which is made of this header, has the names that begin with RedisModule. */
 #ifndef VALKEYMODULE_H
 #define VALKEYMODULE_H
 #include <stdint.h>
@@ -1378,8 +1378,14 @@ typedef ValkeyModuleReplyHandlersV1 ValkeyModuleReplyHandlers;
 #define VALKEYMODULE_VARIABLE_(result, name, arguments) VALKEYMODULE_API result(*ValkeyModule_##name) arguments;
 VALKEYMODULE_FUNCTIONS(VALKEYMODULE_VARIABLE_)
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc);
 int ValkeyModule_OnUnload(ValkeyModuleCtx *ctx);
+#ifdef __cplusplus
+}
+#endif
 
 /* Introduces the module to the server. VALKEYMODULE_ERR: the name is taken. */
 __attribute__((unused)) static int ValkeyModule_Init(ValkeyModuleCtx *ctx, const char *name, int ver, int apiver) {

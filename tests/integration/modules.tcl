@@ -144,6 +144,32 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
     }
 }
 
+start_server {overrides {enable-module-command yes} tags {modules}} {
+    test "a module whose source has the names of redismodule.h" {
+        r module load [test_module legacy]
+        assert_equal MASTER [r legacy.get k]
+        r set k v
+        assert_equal v [r legacy.get k]
+        r module unload legacy
+    }
+
+    test "the module of examples/c, which docs/modules.md shows" {
+        set shown [file_bytes [file join $::root docs modules.md]]
+        assert {[string first [file_bytes [file join $::root examples c limit.c]] $shown] >= 0}
+        r module load [test_module limit]
+        assert_equal {2 1 0} [list [r limit.take calls 3 100] [r limit.take calls 3 100] [r limit.take calls 3 100]]
+        assert_error "LIMIT too many calls, try again later" {r limit.take calls 3 100}
+        assert_range [r ttl calls] 90 100
+        assert_equal 3 [r get calls]
+        assert_error "ERR most and seconds must be positive numbers" {r limit.take calls 3 0}
+        assert_error "ERR wrong number of arguments for 'limit.take' command" {r limit.take calls}
+        r lpush list x
+        catch {r limit.take list 3 1} error
+        assert_match "WRONGTYPE *" $error
+        r module unload limit
+    }
+}
+
 start_server [list overrides [list loadmodule "[test_module simple] x y"] tags {modules}] {
     test "loadmodule loads at start, with arguments, and CONFIG REWRITE keeps it" -needs {ours 1} {
         assert_equal {x y} [dict get [lindex [r module list] 0] args]
