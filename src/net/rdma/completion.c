@@ -33,6 +33,7 @@ static void sent(struct rdma_connection *c, uint32_t seq) {
 static void handle_completion(struct rdma_device *device, const struct ibv_wc *wc) {
     struct rdma_queue_pair *qp = rdma_queue_pair_find(device, wc->qp_num);
     if (rdma_is_receive(wc)) {
+        device->placed_last = false;
         struct rdma_slot *slot = (struct rdma_slot *)(uintptr_t)(wc->wr_id & ~(uint64_t)RDMA_RECEIVE_TAG);
         struct rdma_shared *shared = rdma_shared_of(device, slot);
         if (shared) rdma_shared_note(device, shared, -1);
@@ -117,7 +118,7 @@ static int device_poll(struct event_poller *poller) {
      * in the hope of a message. */
     uint32_t spin_us = rdma_settings.busy_poll_us;
     /* A thread that is to poll for longer has a CPU of its own. */
-    if (device->placing && !device->polls.count && spin_us <= RDMA_SPIN_LONG_US) spin_us = 0;
+    if ((device->placing || device->placed_last) && !device->polls.count && spin_us <= RDMA_SPIN_LONG_US) spin_us = 0;
     if (spin_us) {
         if (spin_us < RDMA_SPIN_LONG_US && device->short_waits >= RDMA_SHORT_WAITS) spin_us = RDMA_SPIN_LONG_US;
         spin_us += (uint32_t)device->polls.count * RDMA_POLLED_PATIENCE_US;
@@ -158,6 +159,7 @@ static bool device_prepare_sleep(struct event_poller *poller) {
 }
 
 void rdma_device_woke(struct rdma_device *device, uint64_t waited_us) {
+    if (device->placing) return; /* the device was at work, not a peer */
     if (waited_us >= RDMA_SPIN_LONG_US)
         device->short_waits = 0;
     else if (device->short_waits < RDMA_SHORT_WAITS)

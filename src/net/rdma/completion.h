@@ -11,7 +11,8 @@
  *   Falling asleep and waking takes both CPUs longer than many a pause between two messages: a peer copies a large
  *   value, or announces its buffer. So after RDMA_SHORT_WAITS sleeps that lasted only a moment the thread spins
  *   for RDMA_SPIN_LONG_US, until such a spin finds nothing. It does not spin while the device moves a large value
- *   (place.c), which takes longer than a sleep, unless it polls peers. */
+ *   (place.c), which takes longer than a sleep, nor after the last one until a peer sends something, unless it polls
+ *   peers: a client that moves large values does not send its next request within microseconds. */
 #ifndef NET_RDMA_COMPLETION_H
 #define NET_RDMA_COMPLETION_H
 #include "net/rdma/device.h"

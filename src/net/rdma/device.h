@@ -141,6 +141,7 @@ struct rdma_device {
     uint32_t send_depth, own_depth;
     uint32_t place_piece; /* place.c: bytes of a request of a placement */
     uint32_t placing;     /* large placements in progress: the thread does not spin until the device has moved them */
+    bool placed_last;     /* nothing has arrived since a large one ended */
 };
 
 /* Handlers that the layer above installs (completion.h). */

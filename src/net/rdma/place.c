@@ -25,6 +25,10 @@ enum {
     SLOW_US = 20,                 /* … or more: shorter */
     TURN_US = 30,
     SLEEP_LEAST = 64 * 1024, /* a transfer of this length takes longer than a sleep and a wake-up */
+    /* Bytes of placements of a run that complete together, at most. Nobody waits for those of WRITEs but the memory of
+     * the values. */
+    SILENT_WRITES = 8 * 1024 * 1024,
+    SILENT_READS = 512 * 1024,
 };
 
 static inline bool is_large(const struct placement *placement) {
@@ -113,8 +117,12 @@ static void adapt_piece(struct rdma_device *device, uint32_t len, uint64_t us) {
 static bool post_piece(struct rdma_connection *c, struct placement *placement, struct ibv_send_wr *wr, uint32_t len) {
     const char *data = placement->blob->data + placement->done;
     bool whole = placement->done + len == placement->blob->len, reads = placement->from_peer;
-    /* Each completion wakes the thread. The last one of the value is enough, but others make space for more READs. */
-    bool signal = whole || (reads && (c->send.place_reads + 1) % ((reads_depth(c) + 1) / 2) == 0);
+    /* Each completion wakes the thread. The last one of several values is enough, but others make space for more READs.
+     */
+    if (rdma_seq_reached(c->send.posted, c->send.last_signalled)) c->send.place_silent = 0;
+    c->send.place_silent += len;
+    bool signal = whole && (c->send.places.len == 1 || c->send.place_silent >= (reads ? SILENT_READS : SILENT_WRITES));
+    if (reads && (c->send.place_reads + 1) % ((reads_depth(c) + 1) / 2) == 0) signal = true;
     uint32_t copied = wr->sg_list->addr == (uintptr_t)data ? 0 : len;
     if (reads ? !rdma_send_read(c, wr, signal) : !rdma_send_write(c, wr, copied, signal)) return false;
     if (c->end_pending) return false; /* posting failed: the placement is dropped, and perhaps gone */
@@ -175,6 +183,12 @@ bool rdma_place_post(struct rdma_connection *c, uint64_t *began_us) {
     return true;
 }
 
+bool rdma_place_is_silent(const struct rdma_connection *c) {
+    if (!c->send.placed.len) return false;
+    const struct placement *last = container_of(c->send.placed.head.prev, struct placement, link);
+    return !rdma_seq_reached(last->last_seq, c->send.last_signalled);
+}
+
 void rdma_place_resume(struct rdma_device *device) {
     list_each(&device->owner->connections, link) {
         struct rdma_connection *c = container_of(link, struct rdma_connection, link);
@@ -189,6 +203,7 @@ void rdma_place_reap(struct rdma_connection *c) {
         list_remove(&c->send.placed, &placement->link);
         must_within(is_large(placement), c->qp.device->placing);
         c->qp.device->placing -= is_large(placement);
+        c->qp.device->placed_last |= is_large(placement);
         rdma_place_end(placement, placement->error);
     }
 }

@@ -507,6 +507,8 @@ void rdma_send_pump(struct rdma_connection *c) {
         if (limit > ahead) limit = (uint32_t)ahead;
         if (!post_message(c, limit < window ? limit : window)) break;
     }
+    if (__builtin_expect(c->send.placed.len != 0, 0) && rdma_place_is_silent(c) && send_space(c) && !c->end_pending)
+        post_marker(c);
     reap(c);
 }
 
