@@ -486,6 +486,25 @@ static void wake_at(struct cq *cq, uint64_t when) {
     timer_set(&late->timer, when);
 }
 
+/* See cq_wake_later(). */
+static _Thread_local struct {
+    bool on, solicited;
+    struct cq *cq;
+} later;
+
+void cq_wake_later(void) {
+    later.on = true;
+}
+
+void cq_wake_now(void) {
+    later.on = false;
+    if (!later.cq) return;
+    full_fence();
+    cq_notify(peer_self(), later.cq->sh, later.solicited);
+    later.cq = NULL;
+    later.solicited = false;
+}
+
 void cq_push(struct cq *cq, const struct local_wc *entry) {
     spin_lock(&cq->lock);
     if (unlikely(cq->destroyed)) {
@@ -503,8 +522,14 @@ void cq_push(struct cq *cq, const struct local_wc *entry) {
         wake_at(cq, entry->not_before);
         return;
     }
+    bool failed = entry->wc.status != IBV_WC_SUCCESS;
+    if (later.on) {
+        later.cq = cq;
+        later.solicited |= failed;
+        return;
+    }
     full_fence();
-    cq_notify(peer_self(), cq->sh, entry->wc.status != IBV_WC_SUCCESS);
+    cq_notify(peer_self(), cq->sh, failed);
 }
 
 static int take_local(struct cq *cq, struct ibv_wc *wc, int n) {

@@ -75,6 +75,10 @@ void cq_detach(struct cq *cq, struct qp *qp, bool recv, uint32_t depth);
 void cq_purge(struct cq *cq, struct qp *qp); /* drops the completions of a queue pair */
 /* Adds a local completion and wakes a waiting program. */
 void cq_push(struct cq *cq, const struct local_wc *entry);
+/* Until cq_wake_now(), cq_push() of this thread wakes nobody: a program that is woken while the thread still holds a
+ * lock spins for it. All completions in between are of one queue, which exists until then. */
+void cq_wake_later(void);
+void cq_wake_now(void);
 
 /* Wakes the owner of `sh` if it is armed for this. `peer` is the owner's process. */
 void cq_fire(struct peer *peer, struct cq_shared *sh, bool solicited);

@@ -556,8 +556,10 @@ bool send_bulk(struct qp *qp) {
     spin_lock(&qp->lock);
     bool mine = load_relaxed(&qp->bulk_turn) == turn; /* else it was flushed, and is freed */
     bool more = mine && !s && p->copied < p->total;
+    cq_wake_later();
     if (mine && !more) end_bulk(qp, p, s);
     spin_unlock(&qp->lock);
+    cq_wake_now();
     return more;
 }
 
