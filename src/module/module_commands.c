@@ -46,12 +46,20 @@ static const char *set_rdma_argument(struct slice argument) {
     return config_assign(name, 1, &value);
 }
 
+static struct slice file_of(struct slice path) {
+    const char *slash = memrchr(path.data, '/', path.len);
+    return slash ? (struct slice){slash + 1, path.len - (size_t)(slash + 1 - path.data)} : path;
+}
+static bool is_tls(struct slice path) {
+    return slice_is(file_of(path), "valkey-tls.so");
+}
+static bool is_rdma(struct slice path) {
+    return slice_is(file_of(path), "valkey-rdma.so");
+}
+
 static const char *load_line(int count, const struct slice *words) {
-    struct slice file = words[0];
-    const char *slash = memrchr(file.data, '/', file.len);
-    if (slash) file = (struct slice){slash + 1, file.len - (size_t)(slash + 1 - file.data)};
-    if (slice_is(file, "valkey-tls.so") && count == 1) return NULL;
-    if (slice_is(file, "valkey-rdma.so")) {
+    if (is_tls(words[0]) && count == 1) return NULL;
+    if (is_rdma(words[0])) {
         for (int i = 1; i < count; i++) {
             const char *reason = set_rdma_argument(words[i]);
             if (reason) return reason;
@@ -146,15 +154,23 @@ static void reply_loaded(struct call *call, bool loaded) {
 static char *path_of(struct slice argument) {
     return mem_strndup(argument.data, argument.len);
 }
+/* MODULE LOAD of a transport fails as in Valkey, which loads one only at start. */
+static bool is_transport(struct call *call) {
+    if (!is_tls(call->argv[2]) && !is_rdma(call->argv[2])) return false;
+    log_warning("Module %.*s is a part of this server, with the options %s.", (int)(call->argv[2].len & 0xffff),
+                call->argv[2].data, is_tls(call->argv[2]) ? "tls-port and tls-*" : "rdma-port and rdma-*");
+    reply_loaded(call, false);
+    return true;
+}
 static void load_run(struct call *call) {
-    if (!is_permitted(call)) return;
+    if (!is_permitted(call) || is_transport(call)) return;
     char *path = path_of(call->argv[2]);
     reply_loaded(call, module_load(path, call->argc - 3, call->argv + 3, 0, NULL));
     mem_free(path);
 }
 /* MODULE LOADEX path [CONFIG name value]… [ARGS …] */
 static void loadex_run(struct call *call) {
-    if (!is_permitted(call)) return;
+    if (!is_permitted(call) || is_transport(call)) return;
     struct slice *pairs = mem_alloc((size_t)call->argc * sizeof(*pairs));
     int options = 0, at = 3;
     bool valid = true;

@@ -36,6 +36,8 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
             [list load $plain] "Module $plain failed to load: It does not have execute permissions." \
             [list load $module refuse] "Module $module initialization failed. Module not loaded." \
             [list load [test_module nameless]] "Its OnLoad function has not called Init." \
+            [list load /x/valkey-rdma.so port=1] "is a part of this server, with the options rdma-port and rdma-*." \
+            [list loadex valkey-tls.so] "Module valkey-tls.so is a part of this server, with the options tls-port" \
             [list loadex $module config a.b] "CONFIG specified without name value pair" \
             [list loadex $module nosuch] "Syntax Error from arguments to loadex around nosuch."] {
             set from [log_size]
