@@ -11,8 +11,14 @@
 #include "module/valkeymodule.h"
 #include <stdarg.h>
 
-#define API_PROTOTYPE_(result, name, arguments) result api_##name arguments __attribute__((weak));
+/* The linker knows each function by the name VM_name, as in Valkey: modules may also refer to it by that symbol. */
+#define API_PROTOTYPE_(result, name, arguments) result api_##name arguments __asm__("VM_" #name) __attribute__((weak));
 VALKEYMODULE_FUNCTIONS(API_PROTOTYPE_)
+/* These have a symbol and no name for GetApi, which is how Valkey 9.1 has them. */
+API_PROTOTYPE_(int, CallArgv, (ValkeyModuleCtx * ctx, ValkeyModuleString **argv, int argc, int flags,
+                               const ValkeyModuleReplyHandlers *resp_handlers, void *reply_ctx))
+API_PROTOTYPE_(int, CallArgvAbort, (ValkeyModuleCallArgvBlockedHandle * handle))
+API_PROTOTYPE_(int, ReplyRaw, (ValkeyModuleCtx * ctx, const char *proto, size_t proto_len))
 #undef API_PROTOTYPE_
 
 struct module;

@@ -91,15 +91,19 @@ static void request_add_number(struct call_request *request, long long value) {
     request_add(request, module_string_slice(string));
 }
 
-/* Arguments by a format: c: text; s: a string; b: bytes and their size_t number; l: long long; v: an array of strings
- * and its size_t length; the modifiers of Call. False: malformed. */
-static bool request_parse(struct call_request *request, const char *name, const char *fmt, va_list arguments) {
+static void request_init(struct call_request *request) {
     request->argc = 0;
     request->argv = request->first;
     request->capacity = ARGUMENTS_FIRST;
     request->numbers = request->more_count = request->more_capacity = 0;
     request->more = NULL;
     request->flags = 0;
+}
+
+/* Arguments by a format: c: text; s: a string; b: bytes and their size_t number; l: long long; v: an array of strings
+ * and its size_t length; the modifiers of Call. False: malformed. */
+static bool request_parse(struct call_request *request, const char *name, const char *fmt, va_list arguments) {
+    request_init(request);
     request_add(request, slice_of(name));
     for (const char *p = fmt; *p; p++) {
         if (*p == 'c') {
@@ -371,65 +375,76 @@ int api_CallReplyPromiseAbort(ValkeyModuleCallReply *reply, void **private_data)
 
 /* --- The call --- */
 
-ValkeyModuleCallReply *api_Call(ValkeyModuleCtx *ctx, const char *cmdname, const char *fmt, ...) {
-    struct call_request request;
-    va_list arguments;
-    va_start(arguments, fmt);
-    bool valid = request_parse(&request, cmdname, fmt, arguments);
-    va_end(arguments);
-    if (!valid) {
-        request_free(&request);
-        errno = EBADF;
-        return NULL;
-    }
-    struct caller *caller = caller_take(ctx, request.flags);
+/* Runs the request and frees it. NULL: errno says why there is no reply. */
+static ValkeyModuleCallReply *request_run(ValkeyModuleCtx *ctx, struct call_request *request) {
+    struct caller *caller = caller_take(ctx, request->flags);
     struct client *client = caller->client;
     if (ctx->module) ctx->module->calls++;
-    struct request_rewrite rewrite = {.client = client, .argc = request.argc, .argv = request.argv};
+    struct request_rewrite rewrite = {.client = client, .argc = request->argc, .argv = request->argv};
     if (dispatch_rewrite) dispatch_rewrite(&rewrite);
-    struct slice *own_argv = request.argv;
-    request.argc = rewrite.argc;
-    request.argv = (struct slice *)(uintptr_t)rewrite.argv;
-    struct command *parent, *command = command_lookup(request.argc, request.argv, &parent);
+    struct slice *own_argv = request->argv;
+    request->argc = rewrite.argc;
+    request->argv = (struct slice *)(uintptr_t)rewrite.argv;
+    struct command *parent, *command = command_lookup(request->argc, request->argv, &parent);
     if (!command && client_must_be_obeyed(client))
-        command = command_lookup_original(request.argc, request.argv, &parent);
+        command = command_lookup_original(request->argc, request->argv, &parent);
     struct refusal refusal;
     ValkeyModuleCallReply *reply = NULL;
     int error = 0;
     bool waits = false;
-    if (refuse(&refusal, ctx, client, command, parent, &request)) {
+    if (refuse(&refusal, ctx, client, command, parent, request)) {
         error = refusal.error;
         if (command) command->rejected++;
-        if (request.flags & VALKEYMODULE_CALL_ARGV_ERRORS_AS_REPLIES) {
+        if (request->flags & VALKEYMODULE_CALL_ARGV_ERRORS_AS_REPLIES) {
             errorstats_count(&client->reply, slice_of(refusal.text));
             reply = keep_reply(ctx, call_reply_error(slice_of(refusal.text)));
         }
-    } else if (!(request.flags & VALKEYMODULE_CALL_ARGV_DRY_RUN)) {
+    } else if (!(request->flags & VALKEYMODULE_CALL_ARGV_DRY_RUN)) {
         context_group(ctx);
         /* What a script does is propagated. */
         bool of_script = ctx->flags & CONTEXT_SCRIPT && script_running;
-        int before = propagation_set_targets(of_script ? PROPAGATE_ALL : targets_of(request.flags));
+        int before = propagation_set_targets(of_script ? PROPAGATE_ALL : targets_of(request->flags));
         if (of_script && command->spec->flags & CMD_WRITE) script_running->wrote = true;
         if (!dispatch_running()) dispatch_ticks = ticks_now();
-        dispatch_call(client, command, request.argc, request.argv, client->slot);
+        dispatch_call(client, command, request->argc, request->argv, client->slot);
         propagation_set_targets(before);
         struct slice written = memory_output_slice(&caller->replies);
-        waits = request.flags & VALKEYMODULE_CALL_ARGV_ALLOW_BLOCK && blocking_command(client);
+        waits = request->flags & VALKEYMODULE_CALL_ARGV_ALLOW_BLOCK && blocking_command(client);
         if (waits)
-            reply = promise_make(ctx, caller, request.flags);
+            reply = promise_make(ctx, caller, request->flags);
         else if (written.len)
-            reply = reply_of(ctx, written, request.flags & VALKEYMODULE_CALL_ARGV_REPLY_EXACT);
+            reply = reply_of(ctx, written, request->flags & VALKEYMODULE_CALL_ARGV_REPLY_EXACT);
         else
             error = ENOTSUP; /* CLIENT REPLY OFF, or SYNC, which needs a connection */
         if (!waits && caller->replies.capacity > REPLY_KEPT_MAX) memory_output_free(&caller->replies);
     }
     if (!waits) caller_release(caller);
     if (rewrite.free) rewrite.free(&rewrite);
-    request.argv = own_argv;
+    request->argv = own_argv;
     if (ctx->module) ctx->module->calls--;
-    request_free(&request);
+    request_free(request);
     errno = error;
     return reply;
+}
+
+ValkeyModuleCallReply *api_Call(ValkeyModuleCtx *ctx, const char *cmdname, const char *fmt, ...) {
+    struct call_request request;
+    va_list arguments;
+    va_start(arguments, fmt);
+    bool valid = request_parse(&request, cmdname, fmt, arguments);
+    va_end(arguments);
+    if (valid) return request_run(ctx, &request);
+    request_free(&request);
+    errno = EBADF;
+    return NULL;
+}
+
+ValkeyModuleCallReply *call_argv(ValkeyModuleCtx *ctx, int argc, ValkeyModuleString **argv, int flags) {
+    struct call_request request;
+    request_init(&request);
+    for (int i = 0; i < argc; i++) request_add(&request, module_string_slice(argv[i]));
+    request.flags = flags;
+    return request_run(ctx, &request);
 }
 
 int api_Replicate(ValkeyModuleCtx *ctx, const char *cmdname, const char *fmt, ...) {

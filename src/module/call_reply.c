@@ -137,10 +137,10 @@ struct ValkeyModuleCallReply *call_reply_parse(char *proto, size_t len, bool exa
 }
 
 struct ValkeyModuleCallReply *call_reply_error(struct slice text) {
-    char *proto = mem_alloc(text.len + 3);
+    char *proto = mem_alloc(text.len + 4);
     proto[0] = '-';
     memcpy(proto + 1, text.data, text.len);
-    memcpy(proto + 1 + text.len, "\r\n", 2);
+    memcpy(proto + 1 + text.len, "\r\n", 3);
     return call_reply_parse(proto, text.len + 3, false);
 }
 

@@ -115,7 +115,12 @@ int api_ReplyWithBigNumber(ValkeyModuleCtx *ctx, const char *bignum, size_t len)
 int api_ReplyWithCallReply(ValkeyModuleCtx *ctx, ValkeyModuleCallReply *reply) {
     if (ctx->reply->protocol < 3 && call_reply_is_resp3(reply)) return VALKEYMODULE_ERR;
     struct slice proto = call_reply_proto(reply);
-    if (!proto.len || proto.data[0] != '-') {
+    return api_ReplyRaw(ctx, proto.data, proto.len);
+}
+/* A whole reply as the protocol has it, of a command that the module has called. */
+int api_ReplyRaw(ValkeyModuleCtx *ctx, const char *bytes, size_t len) {
+    struct slice proto = {bytes, len};
+    if (proto.len < 3 || proto.data[0] != '-') {
         reply_raw(ctx->reply, proto);
         return VALKEYMODULE_OK;
     }
