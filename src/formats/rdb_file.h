@@ -87,8 +87,9 @@ struct rdb_load_params {
     bool (*aux)(void *context, struct source *source, struct slice name, struct slice value);
     bool (*library)(void *context, struct source *source, struct slice code); /* NULL: libraries are dropped */
     bool (*slot_import)(void *context, struct source *source, const struct rdb_slot_import *import);
-    void (*key_loaded)(void *context);                  /* after each key (key-load-delay) */
-    void (*key_empty)(void *context, struct slice key); /* it is dropped, because it has no elements */
+    void (*key_added)(void *context, struct db *db, struct slice key); /* each key is in its database then */
+    void (*key_loaded)(void *context);                                 /* after each key (key-load-delay) */
+    void (*key_empty)(void *context, struct slice key);                /* it is dropped, because it has no elements */
     void *context;
 };
 struct rdb_load_result {

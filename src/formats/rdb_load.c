@@ -300,6 +300,10 @@ static bool read_key(struct load *load, uint8_t type) {
         bool added = attached || bulk_add(&load->bulk, load->db, entry);
         if (load->fragment) key_slot_withdraw();
         if (!added) return fail_duplicate(load, entry_key(load->bulk.duplicate));
+        if (load->params->key_added) {
+            if (!flush(load)) return false;
+            load->params->key_added(load->params->context, load->db, key);
+        }
         key_arrived(load);
         load->result->keys++;
         load->result->expires += load->expire_at >= 0;

@@ -15,8 +15,9 @@
 #define API_PROTOTYPE_(result, name, arguments) result api_##name arguments __asm__("VM_" #name) __attribute__((weak));
 VALKEYMODULE_FUNCTIONS(API_PROTOTYPE_)
 /* These have a symbol and no name for GetApi, which is how Valkey 9.1 has them. */
-API_PROTOTYPE_(int, CallArgv, (ValkeyModuleCtx * ctx, ValkeyModuleString **argv, int argc, int flags,
-                               const ValkeyModuleReplyHandlers *resp_handlers, void *reply_ctx))
+API_PROTOTYPE_(int, CallArgv,
+               (ValkeyModuleCtx * ctx, ValkeyModuleString **argv, int argc, int flags,
+                const ValkeyModuleReplyHandlers *resp_handlers, void *reply_ctx))
 API_PROTOTYPE_(int, CallArgvAbort, (ValkeyModuleCallArgvBlockedHandle * handle))
 API_PROTOTYPE_(int, ReplyRaw, (ValkeyModuleCtx * ctx, const char *proto, size_t proto_len))
 #undef API_PROTOTYPE_

@@ -179,6 +179,7 @@ static struct caller *caller_take(struct ValkeyModuleCtx *ctx, int flags) {
         blocking_set_owner(client, &caller->owner);
     else
         client->flags |= CLIENT_DENY_BLOCKING;
+    if (!(flags & VALKEYMODULE_CALL_ARGV_RESPECT_DENY_OOM)) client->flags |= CLIENT_OVER_MEMORY;
     client->db = ctx->db;
     client->user = &user_superuser;
     client->authenticated = true;
@@ -394,7 +395,6 @@ static ValkeyModuleCallReply *request_run(ValkeyModuleCtx *ctx, struct call_requ
     bool waits = false;
     if (refuse(&refusal, ctx, client, command, parent, request)) {
         error = refusal.error;
-        if (command) command->rejected++;
         if (request->flags & VALKEYMODULE_CALL_ARGV_ERRORS_AS_REPLIES) {
             errorstats_count(&client->reply, slice_of(refusal.text));
             reply = keep_reply(ctx, call_reply_error(slice_of(refusal.text)));

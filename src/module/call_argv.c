@@ -37,9 +37,7 @@ static void value_handle(const ValkeyModuleReplyHandlers *handlers, void *state,
     case VALKEYMODULE_REPLY_DOUBLE: HANDLE(doubleVal, state, reply->number); break;
     case VALKEYMODULE_REPLY_BOOL: HANDLE(boolVal, state, (int)reply->integer); break;
     case VALKEYMODULE_REPLY_BIG_NUMBER: HANDLE(bigNumber, state, text.data, text.len); break;
-    case VALKEYMODULE_REPLY_VERBATIM_STRING:
-        HANDLE(verbatimString, state, text.data, text.len, reply->format);
-        break;
+    case VALKEYMODULE_REPLY_VERBATIM_STRING: HANDLE(verbatimString, state, text.data, text.len, reply->format); break;
     case VALKEYMODULE_REPLY_ARRAY_NULL: HANDLE(nullArray, state); break;
     case VALKEYMODULE_REPLY_NULL:
         if (kind == '$')
@@ -66,14 +64,14 @@ static void value_handle(const ValkeyModuleReplyHandlers *handlers, void *state,
     }
 }
 
-/* Passes the reply, NULL: the command was only checked, and frees it. */
+/* Passes the reply, and frees it. NULL: there is none, which the functions learn, too. */
 static void reply_handle(const ValkeyModuleReplyHandlers *handlers, void *state, ValkeyModuleCtx *ctx,
                          struct ValkeyModuleCallReply *reply) {
+    static const struct ValkeyModuleCallReply none = {.type = VALKEYMODULE_REPLY_UNKNOWN};
     struct slice proto = reply ? call_reply_proto(reply) : SLICE("");
-    bool stops = handlers->onRespAvailable && handlers->onRespAvailable(state, ctx, proto.data, proto.len) != 0;
-    if (!reply) return;
-    if (!stops) value_handle(handlers, state, reply);
-    api_FreeCallReply(reply);
+    bool parses = !handlers->onRespAvailable || handlers->onRespAvailable(state, ctx, proto.data, proto.len) != 0;
+    if (parses) value_handle(handlers, state, reply ? reply : &none);
+    if (reply) api_FreeCallReply(reply);
 }
 
 static void handle_free(struct ValkeyModuleCallArgvBlockedHandle *handle) {
@@ -95,12 +93,12 @@ int api_CallArgv(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc, int 
         errno = EINVAL;
         return VALKEYMODULE_ERR;
     }
-    if (flags & VALKEYMODULE_CALL_ARGV_DRY_RUN) flags |= VALKEYMODULE_CALL_ARGV_ERRORS_AS_REPLIES;
     struct ValkeyModuleCallReply *reply = call_argv(ctx, argc, argv, flags | VALKEYMODULE_CALL_ARGV_REPLY_EXACT);
-    if (!reply && errno) return VALKEYMODULE_ERR;
+    int error = reply ? 0 : errno;
     if (!reply || !reply->promise) {
         reply_handle(handlers, reply_ctx, ctx, reply);
-        return VALKEYMODULE_OK;
+        errno = error;
+        return error ? VALKEYMODULE_ERR : VALKEYMODULE_OK;
     }
     context_forget(ctx, OBJECT_REPLY, reply); /* the handle keeps it */
     reply->ctx = NULL;

@@ -453,3 +453,38 @@ int api_ReplicateVerbatim(ValkeyModuleCtx *ctx) {
     ctx->call->dirty++;
     return VALKEYMODULE_OK;
 }
+
+/* --- The keys of a request --- */
+
+int *api_GetCommandKeysWithFlags(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc, int *num_keys,
+                                 int **out_flags) {
+    (void)ctx;
+    *num_keys = 0;
+    if (out_flags) *out_flags = NULL;
+    struct slice *arguments = mem_alloc((size_t)(argc > 0 ? argc : 1) * sizeof *arguments);
+    for (int i = 0; i < argc; i++) arguments[i] = module_string_slice(argv[i]);
+    const struct command *command = argc > 0 ? command_lookup(argc, arguments, NULL) : NULL;
+    int *keys = NULL;
+    errno = !command ? ENOENT : !command_arity_ok(command, argc) ? EINVAL : 0;
+    if (!errno) {
+        int max = argc * COMMAND_KEY_SPECS_MAX;
+        struct key_position *positions = mem_alloc((size_t)max * sizeof *positions);
+        int count = command_find_keys(command, argc, arguments, positions, max);
+        if (count > 0) {
+            keys = mem_alloc((size_t)count * sizeof *keys);
+            if (out_flags) *out_flags = mem_alloc((size_t)count * sizeof **out_flags);
+            for (int i = 0; i < count; i++) {
+                keys[i] = positions[i].index;
+                if (out_flags) (*out_flags)[i] = (int)positions[i].flags;
+            }
+            *num_keys = count;
+        }
+        mem_free(positions);
+    }
+    mem_free(arguments);
+    return keys;
+}
+/* The indexes of the keys, which the module frees. NULL: there is none, and errno is 0, ENOENT or EINVAL. */
+int *api_GetCommandKeys(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc, int *num_keys) {
+    return api_GetCommandKeysWithFlags(ctx, argv, argc, num_keys, NULL);
+}

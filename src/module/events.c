@@ -146,12 +146,13 @@ static void deliver_key(uint64_t kind, struct db *db, struct slice key) {
     ctx.db = db;
     struct ValkeyModuleString *name = module_string_new(key);
     store_settings.readers++;
-    ValkeyModuleKeyInfoV1 info = {VALKEYMODULE_KEYINFO_VERSION,
-                                  api_OpenKey(&ctx, name, VALKEYMODULE_READ | VALKEYMODULE_OPEN_KEY_NOEFFECTS)};
+    struct ValkeyModuleKey opened;
+    key_init(&opened, &ctx, name, VALKEYMODULE_READ);
+    ValkeyModuleKeyInfoV1 info = {VALKEYMODULE_KEYINFO_VERSION, &opened};
     event_db = db;
     deliver(VALKEYMODULE_EVENT_KEY, kind, &info, NULL);
     event_db = NULL;
-    if (info.key) api_CloseKey(info.key);
+    key_stream_stop(&opened);
     store_settings.readers--;
     module_string_release(name);
     context_end(&ctx);

@@ -43,8 +43,7 @@ static int lookup_flags_of(int mode) {
     int flags = mode & VALKEYMODULE_WRITE ? LOOKUP_WRITE : 0;
     if (mode & VALKEYMODULE_OPEN_KEY_NOTOUCH) flags |= LOOKUP_NOTOUCH;
     if (mode & VALKEYMODULE_OPEN_KEY_NOSTATS) flags |= LOOKUP_NOSTATS;
-    if (mode & VALKEYMODULE_OPEN_KEY_NOEXPIRE) flags |= LOOKUP_NOEXPIRE;
-    if (mode & VALKEYMODULE_OPEN_KEY_NOEFFECTS) flags |= LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE;
+    if (mode & VALKEYMODULE_OPEN_KEY_NOEFFECTS) flags |= LOOKUP_NOTOUCH | LOOKUP_NOSTATS;
     return flags;
 }
 
@@ -54,7 +53,12 @@ ValkeyModuleKey *api_OpenKey(ValkeyModuleCtx *ctx, ValkeyModuleString *keyname, 
         errno = EROFS;
         return NULL;
     }
+    /* A key that has expired is not found in any case, and is not deleted with these modes. */
+    bool keeps =
+        !(mode & VALKEYMODULE_WRITE) && mode & (VALKEYMODULE_OPEN_KEY_NOEXPIRE | VALKEYMODULE_OPEN_KEY_NOEFFECTS);
+    store_settings.lookups_keep_expired += keeps;
     const struct entry *entry = db_find(ctx->db, name, lookup_flags_of(mode));
+    store_settings.lookups_keep_expired -= keeps;
     if (!entry && !(mode & VALKEYMODULE_WRITE)) {
         if (!(mode & (VALKEYMODULE_OPEN_KEY_NONOTIFY | VALKEYMODULE_OPEN_KEY_NOEFFECTS)))
             notify(ctx->db, NOTIFY_KEY_MISS, "keymiss", name);

@@ -1,8 +1,12 @@
 /* notifications.c: modules that listen to keyspace events, and that report events of their own.
  *
- * A listener is called in the middle of a command, which holds pointers into the data. So it only reads: until it
- * returns, a call of a command that writes or may run others is refused, whichever context it uses, no key is opened
- * for writing, and a key that has expired is not found, but stays. The event "expired" precedes the deletion. */
+ * A listener may change data. The event comes in the middle of a command, which holds pointers into the data, so the
+ * listener is called when the command's function has returned: before the command is propagated, and in its group. An
+ * event outside of a command (a key expires in the cycle, or is evicted) waits until the change is complete; what
+ * listeners and jobs do then is in a group with it. Rejected: calling listeners at once, and refusing what they write.
+ *
+ * An event that happens while a listener or a job runs is delivered to a listener that does not run itself, or to all
+ * with the option ALLOW_NESTED_KEYSPACE_NOTIFICATIONS. */
 #include "lib/system/memory.h"
 #include "module/context.h"
 #include "module/events.h"
@@ -22,7 +26,8 @@ static const struct {
                {VALKEYMODULE_NOTIFY_HASH, NOTIFY_HASH},         {VALKEYMODULE_NOTIFY_ZSET, NOTIFY_ZSET},
                {VALKEYMODULE_NOTIFY_EXPIRED, NOTIFY_EXPIRED},   {VALKEYMODULE_NOTIFY_EVICTED, NOTIFY_EVICTED},
                {VALKEYMODULE_NOTIFY_STREAM, NOTIFY_STREAM},     {VALKEYMODULE_NOTIFY_MODULE, NOTIFY_MODULE},
-               {VALKEYMODULE_NOTIFY_KEY_MISS, NOTIFY_KEY_MISS}, {VALKEYMODULE_NOTIFY_NEW, NOTIFY_NEW}};
+               {VALKEYMODULE_NOTIFY_KEY_MISS, NOTIFY_KEY_MISS}, {VALKEYMODULE_NOTIFY_NEW, NOTIFY_NEW},
+               {VALKEYMODULE_NOTIFY_LOADED, NOTIFY_LOADED}};
 enum { CLASSES = sizeof classes / sizeof *classes };
 
 static uint32_t classes_of_module(int types) {
@@ -38,16 +43,27 @@ static int class_of_server(enum notify_class class) {
 }
 
 struct module_subscription {
-    struct notify_listener listener;
-    struct list_link link; /* in module->notifications */
+    struct list_link link;   /* in module->notifications */
+    struct list_link of_all; /* in `subscriptions` */
     struct module *module;
+    uint32_t classes;
     ValkeyModuleNotificationFunc function;
     bool runs;
 };
+static struct list subscriptions = LIST_INIT(subscriptions);
 
-static void subscription_event(struct notify_listener *self, struct db *db, enum notify_class class, const char *event,
-                               struct slice key) {
-    struct module_subscription *subscription = container_of(self, struct module_subscription, listener);
+/* An event that waits for its delivery. */
+struct module_notification {
+    struct list_link link;
+    struct db *db;
+    enum notify_class class;
+    struct ValkeyModuleString *key;
+    char event[];
+};
+static struct list notifications = LIST_INIT(notifications);
+
+static void subscription_call(struct module_subscription *subscription, const struct module_notification *event) {
+    if (!(subscription->classes & event->class)) return;
     if (subscription->runs &&
         !(subscription->module->options & VALKEYMODULE_OPTIONS_ALLOW_NESTED_KEYSPACE_NOTIFICATIONS))
         return;
@@ -55,14 +71,68 @@ static void subscription_event(struct notify_listener *self, struct db *db, enum
     subscription->runs = true;
     struct ValkeyModuleCtx ctx;
     context_init(&ctx, subscription->module);
-    ctx.db = db;
-    struct ValkeyModuleString *name = module_string_new(key);
-    store_settings.readers++;
-    subscription->function(&ctx, class_of_server(class), event, name);
+    ctx.db = event->db;
+    ctx.client = dispatch_requester();
+    ctx.flags |= CONTEXT_LISTENER;
+    if (propagate_is_grouped()) ctx.flags |= CONTEXT_THREAD_SAFE; /* it begins no group of its own */
+    store_settings.lookups_keep_expired++;                        /* no event "expired" comes while a listener runs */
+    subscription->function(&ctx, class_of_server(event->class), event->event, event->key);
+    store_settings.lookups_keep_expired--;
     context_end(&ctx);
-    store_settings.readers--;
-    module_string_release(name);
     subscription->runs = outer;
+}
+static void notifications_deliver(void) {
+    if (context_must_only_read()) return; /* within a change: its end delivers them */
+    while (notifications.len) {
+        struct module_notification *event = container_of(list_first(&notifications), struct module_notification, link);
+        list_remove(&notifications, &event->link);
+        list_each_entry(&subscriptions, struct module_subscription, of_all, subscription)
+            subscription_call(subscription, event);
+        module_string_release(event->key);
+        mem_free(event);
+    }
+    dispatch_function_returned = NULL;
+}
+
+static void later_begin(void);
+/* A key of a file is delivered at once: a load may have any number of them. Listeners only read then. */
+static void loaded_deliver(struct module_notification *event) {
+    store_settings.readers++;
+    list_each_entry(&subscriptions, struct module_subscription, of_all, subscription)
+        subscription_call(subscription, event);
+    store_settings.readers--;
+    module_string_release(event->key);
+    mem_free(event);
+}
+static void listener_event(struct notify_listener *self, struct db *db, enum notify_class class, const char *name,
+                           struct slice key) {
+    (void)self;
+    size_t len = strlen(name) + 1;
+    struct module_notification *event = mem_alloc(sizeof *event + len);
+    *event = (struct module_notification){.db = db, .class = class, .key = module_string_new(key)};
+    memcpy(event->event, name, len);
+    if (class == NOTIFY_LOADED) {
+        loaded_deliver(event);
+        return;
+    }
+    list_append(&notifications, &event->link);
+    if (dispatch_running())
+        dispatch_function_returned = notifications_deliver;
+    else
+        later_begin();
+}
+static struct notify_listener listener = {.event = listener_event};
+
+/* The classes of all subscriptions. */
+static void listener_update(void) {
+    uint32_t wanted = 0;
+    list_each_entry(&subscriptions, struct module_subscription, of_all, subscription) wanted |= subscription->classes;
+    listener.classes = wanted;
+    if (wanted)
+        notify_listen(&listener);
+    else
+        notify_unlisten(&listener);
+    if (wanted) notify_set_classes(&listener, wanted);
 }
 
 /* --- Jobs for later: they may change data --- */
@@ -77,39 +147,52 @@ struct notification_job {
 };
 static struct list jobs = LIST_INIT(jobs);
 
-/* Jobs may add further jobs. */
+static void job_run(struct notification_job *job) {
+    struct ValkeyModuleCtx ctx;
+    context_init(&ctx, job->module);
+    ctx.db = job->db;
+    if (propagate_is_grouped()) ctx.flags |= CONTEXT_THREAD_SAFE; /* it begins no group of its own */
+    job->function(&ctx, job->data);
+    context_end(&ctx);
+    if (job->free) job->free(job->data);
+    mem_free(job);
+}
+/* Listeners and jobs may cause further events and add further jobs. */
 static void jobs_run(void) {
     static bool running;
-    if (running || store_settings.readers) return;
+    if (running || context_must_only_read()) return;
     running = true;
-    while (jobs.len) {
+    while (notifications.len || jobs.len) {
+        notifications_deliver();
+        if (!jobs.len) continue;
         struct notification_job *job = container_of(list_first(&jobs), struct notification_job, link);
         list_remove(&jobs, &job->link);
-        struct ValkeyModuleCtx ctx;
-        context_init(&ctx, job->module);
-        ctx.db = job->db;
-        if (propagate_is_grouped()) ctx.flags |= CONTEXT_THREAD_SAFE; /* it begins no group of its own */
-        job->function(&ctx, job->data);
-        context_end(&ctx);
-        if (job->free) job->free(job->data);
-        mem_free(job);
+        job_run(job);
     }
     running = false;
     propagate_before_end = NULL;
     dispatch_unit_ended = NULL;
 }
-static bool jobs_group; /* AddPostNotificationJob has begun a group, in which there is no command */
+static bool later_group; /* later_begin() has begun a group, in which there is no command */
 static void jobs_finish(void) {
-    if (!jobs_group) {
+    if (!later_group) {
         jobs_run();
         return;
     }
-    jobs_group = false;
+    later_group = false;
     propagate_end(); /* runs them */
-    if (jobs.len) jobs_run();
+    if (notifications.len || jobs.len) jobs_run();
 }
 void module_jobs_before_wait(void) {
-    if (jobs.len) jobs_finish();
+    if (notifications.len || jobs.len) jobs_finish();
+}
+/* Something waits for the end of the command, script, transaction or change. */
+static void later_begin(void) {
+    propagate_before_end = jobs_run;
+    dispatch_unit_ended = jobs_finish;
+    if (propagate_is_grouped()) return;
+    later_group = true;
+    propagate_begin();
 }
 /* The job runs when the command, script or transaction that caused the event has ended, and is propagated with it. */
 int api_AddPostNotificationJob(ValkeyModuleCtx *ctx, ValkeyModulePostNotificationJobFunc callback, void *pd,
@@ -119,11 +202,7 @@ int api_AddPostNotificationJob(ValkeyModuleCtx *ctx, ValkeyModulePostNotificatio
     *job = (struct notification_job){
         .module = ctx->module, .db = ctx->db, .function = callback, .data = pd, .free = free_pd};
     list_append(&jobs, &job->link);
-    propagate_before_end = jobs_run;
-    dispatch_unit_ended = jobs_finish;
-    if (propagate_is_grouped()) return VALKEYMODULE_OK;
-    jobs_group = true;
-    propagate_begin();
+    later_begin();
     return VALKEYMODULE_OK;
 }
 
@@ -133,19 +212,20 @@ int api_SubscribeToKeyspaceEvents(ValkeyModuleCtx *ctx, int types, ValkeyModuleN
     struct module_subscription *subscription = mem_calloc(1, sizeof *subscription);
     subscription->module = ctx->module;
     subscription->function = cb;
-    subscription->listener.classes = classes_of_module(types);
-    subscription->listener.event = subscription_event;
+    subscription->classes = classes_of_module(types);
     list_append(&ctx->module->notifications, &subscription->link);
-    notify_listen(&subscription->listener);
+    list_append(&subscriptions, &subscription->of_all);
+    listener_update();
     return VALKEYMODULE_OK;
 }
 void module_notifications_drop(struct module *module) {
     list_each(&module->notifications, link) {
         struct module_subscription *subscription = container_of(link, struct module_subscription, link);
-        notify_unlisten(&subscription->listener);
         list_remove(&module->notifications, link);
+        list_remove(&subscriptions, &subscription->of_all);
         mem_free(subscription);
     }
+    listener_update();
     list_each(&jobs, link) {
         struct notification_job *job = container_of(link, struct notification_job, link);
         if (job->module != module) continue;
@@ -158,6 +238,7 @@ void module_notifications_drop(struct module *module) {
 int api_NotifyKeyspaceEvent(ValkeyModuleCtx *ctx, int type, const char *event, ValkeyModuleString *key) {
     if (!ctx) return VALKEYMODULE_ERR;
     notify(ctx->db, (enum notify_class)classes_of_module(type), event, module_string_slice(key));
+    notifications_deliver(); /* a module holds no pointers into the data */
     return VALKEYMODULE_OK;
 }
 int api_GetKeyspaceNotificationFlagsAll(void) {

@@ -115,12 +115,7 @@ int api_ReplyWithBigNumber(ValkeyModuleCtx *ctx, const char *bignum, size_t len)
 int api_ReplyWithCallReply(ValkeyModuleCtx *ctx, ValkeyModuleCallReply *reply) {
     if (ctx->reply->protocol < 3 && call_reply_is_resp3(reply)) return VALKEYMODULE_ERR;
     struct slice proto = call_reply_proto(reply);
-    return api_ReplyRaw(ctx, proto.data, proto.len);
-}
-/* A whole reply as the protocol has it, of a command that the module has called. */
-int api_ReplyRaw(ValkeyModuleCtx *ctx, const char *bytes, size_t len) {
-    struct slice proto = {bytes, len};
-    if (proto.len < 3 || proto.data[0] != '-') {
+    if (!proto.len || proto.data[0] != '-') {
         reply_raw(ctx->reply, proto);
         return VALKEYMODULE_OK;
     }
@@ -129,6 +124,12 @@ int api_ReplyRaw(ValkeyModuleCtx *ctx, const char *bytes, size_t len) {
     ctx->reply->error_hook = NULL;
     reply_error_line(ctx->reply, (struct slice){proto.data + 1, proto.len - 3});
     ctx->reply->error_hook = hook;
+    return VALKEYMODULE_OK;
+}
+
+/* A whole reply, as the protocol has it. An error that it contains is no failure of the command. */
+int api_ReplyRaw(ValkeyModuleCtx *ctx, const char *proto, size_t proto_len) {
+    reply_raw(ctx->reply, (struct slice){proto, proto_len});
     return VALKEYMODULE_OK;
 }
 

@@ -19,6 +19,7 @@
 #include "server/role.h"
 #include "server/server.h"
 #include "server/stats/latency_monitor.h"
+#include <errno.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -113,6 +114,15 @@ static int role_flags(void) {
     if (config_number("replica-read-only")) flags |= VALKEYMODULE_CTX_FLAGS_READONLY;
     return flags;
 }
+static bool saves_files(void) {
+    const struct config_option *option = config_find(SLICE("save"));
+    struct memory_output text;
+    memory_output_init(&text);
+    option->get(option, &text.out);
+    bool saves = memory_output_slice(&text).len > 0;
+    memory_output_free(&text);
+    return saves;
+}
 int api_GetContextFlags(ValkeyModuleCtx *ctx) {
     int flags = role_flags();
     if (ctx && ctx->client) flags |= client_flags_of(ctx);
@@ -121,6 +131,7 @@ int api_GetContextFlags(ValkeyModuleCtx *ctx) {
     if (server.loading) flags |= VALKEYMODULE_CTX_FLAGS_LOADING;
     if (server.async_loading) flags |= VALKEYMODULE_CTX_FLAGS_ASYNC_LOADING;
     if (config_number("appendonly")) flags |= VALKEYMODULE_CTX_FLAGS_AOF;
+    if (saves_files()) flags |= VALKEYMODULE_CTX_FLAGS_RDB;
     if (server_settings.maxmemory) {
         flags |= VALKEYMODULE_CTX_FLAGS_MAXMEMORY;
         if (server_settings.maxmemory_policy != POLICY_NOEVICTION) flags |= VALKEYMODULE_CTX_FLAGS_EVICT;
@@ -156,7 +167,9 @@ ValkeyModuleString *api_GetClientNameById(ValkeyModuleCtx *ctx, uint64_t id) {
 int api_SetClientNameById(uint64_t id, ValkeyModuleString *name) {
     struct client *client = client_by_id(id);
     struct slice text = module_string_slice(name);
+    errno = ENOENT;
     if (!client) return VALKEYMODULE_ERR;
+    errno = EINVAL;
     for (size_t i = 0; i < text.len; i++)
         if (text.data[i] <= ' ' || text.data[i] > '~') return VALKEYMODULE_ERR;
     client_set_name(client, text);
@@ -170,6 +183,12 @@ ValkeyModuleString *api_GetCurrentUserName(ValkeyModuleCtx *ctx) {
     const struct client *client = ctx->client;
     bool acts = client && client->authenticated && client->user != &user_superuser;
     return acts ? context_string(ctx, slice_of(client->user->name)) : NULL;
+}
+/* NULL: there is no such client, or it has not shown a certificate that this server has verified. */
+ValkeyModuleString *api_GetClientCertificate(ValkeyModuleCtx *ctx, uint64_t id) {
+    const struct client *client = client_by_id(id);
+    const char *text = client && client->conn ? conn_peer_certificate(client->conn) : NULL;
+    return text ? context_string(ctx, slice_of(text)) : NULL;
 }
 void client_info_write(const struct client *client, ValkeyModuleClientInfoV1 *info) {
     static const struct {
@@ -186,9 +205,11 @@ void client_info_write(const struct client *client, ValkeyModuleClientInfoV1 *in
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (client->flags & flags[i].of_client) info->flags |= flags[i].flag;
     if (blocking_command(client)) info->flags |= VALKEYMODULE_CLIENTINFO_FLAG_BLOCKED;
-    if (client->states && transaction_queued(client) >= 0) info->flags |= VALKEYMODULE_CLIENTINFO_FLAG_MULTI;
+    if (client->states && (transaction_queued(client) >= 0 || transaction_runs(client)))
+        info->flags |= VALKEYMODULE_CLIENTINFO_FLAG_MULTI;
     if (client->authenticated) info->flags |= VALKEYMODULE_CLIENTINFO_FLAG_AUTHENTICATED;
-    if (client->flags & CLIENT_KNOWN) info->flags |= VALKEYMODULE_CLIENTINFO_FLAG_EVER_AUTHENTICATED;
+    if (client->authenticated || client->flags & CLIENT_KNOWN)
+        info->flags |= VALKEYMODULE_CLIENTINFO_FLAG_EVER_AUTHENTICATED;
     info->id = client->id;
     info->db = (uint16_t)db_id(client->db);
     info->addr[0] = 0;

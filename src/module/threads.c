@@ -48,6 +48,7 @@ static bool lock_take_back(void) {
 void module_lock_start(void) {
     if (started) return;
     started = true;
+    event_loop_take_posts(server.loop);
     lock_take();
     server_set_wait_hooks(lock_give_up, lock_take_back);
 }

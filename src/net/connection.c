@@ -178,6 +178,9 @@ void conn_describe(const struct connection *conn, char *text, size_t size) {
     if (conn->transport->describe) conn->transport->describe(conn, text, size);
 }
 
+const char *conn_peer_certificate(const struct connection *conn) {
+    return conn->transport->certificate ? conn->transport->certificate(conn) : NULL;
+}
 const char *conn_peer_names(const struct connection *conn) {
     return conn->transport->peer_names ? conn->transport->peer_names(conn) : NULL;
 }

@@ -143,6 +143,7 @@ struct transport {
     void (*describe)(const struct connection *conn, char *text,
                      size_t size);                                /* conn_describe(); NULL: nothing to say */
     const char *(*peer_names)(const struct connection *conn);     /* conn_peer_names(); may be NULL */
+    const char *(*certificate)(const struct connection *conn);    /* conn_peer_certificate(); may be NULL */
     struct connection *(*carrier)(const struct connection *conn); /* conn_carrier(); may be NULL */
 };
 
@@ -324,6 +325,8 @@ static inline bool conn_can_move(const struct connection *conn) {
 /* The names in the peer's verified certificate that tls_set_peer_names() selects: each ends with a NUL, the last is
  * followed by an empty one. NULL: there is no certificate, or names were not wanted. */
 const char *conn_peer_names(const struct connection *conn);
+/* The peer's verified certificate as PEM, of an accepted TLS connection; NULL: there is none. */
+const char *conn_peer_certificate(const struct connection *conn);
 /* False: the family has no IP addresses. */
 struct sockaddr;
 bool address_from(const struct sockaddr *from, struct address *address);

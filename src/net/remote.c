@@ -402,6 +402,9 @@ static int remote_fd(const struct connection *conn) {
 static const char *remote_peer_names(const struct connection *conn) {
     return remote_of(conn)->about->names;
 }
+static const char *remote_certificate(const struct connection *conn) {
+    return remote_of(conn)->about->certificate;
+}
 static bool remote_is_local(const struct connection *conn) {
     return remote_of(conn)->about->is_local;
 }
@@ -517,7 +520,8 @@ static const struct transport *proxy_of(const struct transport *real) {
                                         .error_text = remote_error_text,
                                         .memory = remote_memory,
                                         .describe = remote_describe,
-                                        .peer_names = remote_peer_names};
+                                        .peer_names = remote_peer_names,
+                                        .certificate = remote_certificate};
     return &proxies[i];
 }
 

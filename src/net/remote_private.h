@@ -16,7 +16,8 @@ struct opened_message {
     struct address peer, own;
     bool peer_known, own_known, is_local;
     int fd;
-    char *names; /* conn_peer_names() */
+    char *names;       /* conn_peer_names() */
+    char *certificate; /* conn_peer_certificate() */
 };
 
 struct remote {

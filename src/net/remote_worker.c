@@ -180,6 +180,7 @@ static char *names_copy(const char *names) {
 
 static void about_drop(struct event_post *post) {
     mem_free(((struct opened_message *)post)->names);
+    mem_free(((struct opened_message *)post)->certificate);
     remote_message_free(post);
 }
 
@@ -200,6 +201,8 @@ struct opened_message *remote_halves_new(struct remote_worker *worker, struct co
     about->is_local = conn_is_local(conn);
     about->fd = conn_fd(conn);
     about->names = names_copy(conn_peer_names(conn));
+    const char *certificate = conn_peer_certificate(conn);
+    about->certificate = certificate ? mem_strdup(certificate) : NULL;
     about->message.post.drop = about_drop;
     return about;
 }

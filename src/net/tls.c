@@ -29,6 +29,7 @@ struct tls_session {
     _Atomic bool given; /* a child process sends, and this one does not */
     int failure;        /* to report by the next read: -errno */
     char *names;        /* conn_peer_names() */
+    char *certificate;  /* conn_peer_certificate() */
 };
 
 /* --- The BIO --- */
@@ -98,6 +99,7 @@ static void tls_free(struct socket_connection *s) {
     struct tls_session *session = s->session;
     SSL_free(session->ssl);
     mem_free(session->names);
+    mem_free(session->certificate);
     mem_free(session);
 }
 
@@ -127,6 +129,7 @@ static int tls_handshake(struct socket_connection *s, int *wants) {
         if (!session->more) SSL_free_buffers(session->ssl); /* of the handshake */
         if (!s->accepted) return 0;
         session->names = tls_session_accepted(session->ssl);
+        session->certificate = tls_session_certificate(session->ssl);
         return 0;
     }
     int error = errno;
@@ -279,6 +282,11 @@ static const char *tls_peer_names(const struct connection *conn) {
     return session ? session->names : NULL;
 }
 
+static const char *tls_peer_certificate(const struct connection *conn) {
+    const struct tls_session *session = ((const struct socket_connection *)conn)->session;
+    return session ? session->certificate : NULL;
+}
+
 static struct connection *tls_connect(struct event_loop *loop, const struct connect_options *options) {
     struct connection *conn = tcp_connect(&transport_tls, loop, options);
     struct socket_connection *s = (struct socket_connection *)conn;
@@ -312,4 +320,5 @@ const struct transport transport_tls = {
     TCP_OPERATIONS,
     .describe = tls_describe,
     .peer_names = tls_peer_names,
+    .certificate = tls_peer_certificate,
 };

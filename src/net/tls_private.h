@@ -47,4 +47,5 @@ void tls_session_need_certificate(SSL *ssl); /* of a server, before the handshak
 int tls_session_failed(const SSL *ssl, int result, int error, char text[static TLS_ERROR_MAX]);
 /* A server's handshake is complete: counts it, and returns conn_peer_names(), which the caller frees (mem_free). */
 char *tls_session_accepted(SSL *ssl);
+char *tls_session_certificate(const SSL *ssl); /* conn_peer_certificate(), likewise */
 #endif

@@ -4,6 +4,7 @@
 #include "net/tls_private.h"
 #include <errno.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -103,6 +104,20 @@ static void uris_add(char *list, size_t *len, X509 *certificate) {
         name_add(list, len, ASN1_STRING_get0_data(uri), ASN1_STRING_length(uri));
     }
     GENERAL_NAMES_free(all);
+}
+
+char *tls_session_certificate(const SSL *ssl) {
+    X509 *certificate = SSL_get0_peer_certificate(ssl);
+    if (!certificate || SSL_get_verify_result(ssl) != X509_V_OK) return NULL;
+    BIO *text = BIO_new(BIO_s_mem());
+    char *bytes = NULL, *copy = NULL;
+    if (text && PEM_write_bio_X509(text, certificate)) {
+        long len = BIO_get_mem_data(text, &bytes);
+        if (len > 0) copy = mem_strndup(bytes, (size_t)len);
+    }
+    BIO_free(text);
+    ERR_clear_error();
+    return copy;
 }
 
 char *tls_session_accepted(SSL *ssl) {

@@ -22,6 +22,7 @@
 #include "server/nested_turn.h"
 #include "server/repl_hooks.h"
 #include "server/command/command.h"
+#include "server/notify.h"
 #include "server/role.h"
 #include "server/script_hooks.h"
 #include "server/server_events.h"
@@ -192,10 +193,16 @@ static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, boo
                                     .key_empty = log_empty};
 }
 
+static void notify_loaded(void *context, struct db *db, struct slice key) {
+    (void)context;
+    notify(db, NOTIFY_LOADED, "loaded", key);
+}
+
 static int read_source(struct source *source, enum rdb_duplicate_key duplicates, bool keep_expired,
                        struct rdb_load_result *result) {
     struct rdb_load_params params = load_params(duplicates, keep_expired);
     params.context = &params;
+    if (notify_wanted & NOTIFY_LOADED) params.key_added = notify_loaded;
     int error = rdb_load(source, server.keyspace, &params, result);
     return error < 0 ? error : 0;
 }

@@ -75,6 +75,9 @@ static const char *refuse_run(const struct script_run *run, bool read_only_comma
     if (run->out_of_memory && !(flags & SCRIPT_ALLOW_OOM))
         return "OOM command not allowed when used memory > 'maxmemory'.";
     const char *writer_refused = refuse_writer(run->call);
+    /* For other clients the filters have refused the command itself. */
+    if (writer_refused && run->call->client->flags & CLIENT_INTERNAL && strncmp(writer_refused, "READONLY", 8) == 0)
+        return "READONLY Can not run script with write flag on readonly replica";
     return writer_refused ? writer_refused : refused;
 }
 
@@ -104,7 +107,7 @@ bool script_begin(struct script_run *run, struct call *call, const char *name, u
                                .slot = call->slot,
                                .flags = flags,
                                .read_only = read_only_command || flags & SCRIPT_NO_WRITES,
-                               .out_of_memory = eviction_out_of_memory(),
+                               .out_of_memory = eviction_out_of_memory() && !(call->client->flags & CLIENT_OVER_MEMORY),
                                .started = dispatch_ticks};
     const char *refused = refuse_run(run, read_only_command);
     if (refused) return reply_error(call->reply, refused);

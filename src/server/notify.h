@@ -25,6 +25,7 @@ enum notify_class {
     NOTIFY_MODULE = 1 << 9,    /* d */
     NOTIFY_KEY_MISS = 1 << 10, /* m; not part of A */
     NOTIFY_NEW = 1 << 11,      /* n; not part of A */
+    NOTIFY_LOADED = 1 << 12,   /* a key was read from a file; for modules */
     NOTIFY_ALL = (1 << 10) - 1 /* A */
 };
 struct notify_listener {

@@ -237,8 +237,10 @@ struct entry *db_find(struct db *db, struct slice key, int flags) {
     struct entry *e = key_tables_find(&db->keys, key);
     if (e && __builtin_expect(entry_expires(e), 0) && !(flags & LOOKUP_NOEXPIRE) && entry_is_expired(e)) {
         /* For a write the expired key must be removed, even on a replica. */
-        if (!store_settings.readers && (!store_settings.keep_expired || flags & LOOKUP_WRITE ||
-                                        (store_settings.deletes_expired && store_settings.deletes_expired())))
+        if (!store_settings.readers &&
+            (flags & LOOKUP_WRITE ||
+             (!store_settings.lookups_keep_expired &&
+              (!store_settings.keep_expired || (store_settings.deletes_expired && store_settings.deletes_expired())))))
             db_expire_entry(db, e);
         e = NULL;
     }
@@ -507,7 +509,7 @@ struct entry *db_random(struct db *db) {
     for (int tries = 100;; tries--) {
         struct entry *e = key_tables_random(&db->keys);
         if (!e || !entry_is_expired(e)) return e;
-        if (!store_settings.keep_expired && !store_settings.readers)
+        if (!store_settings.keep_expired && !store_settings.readers && !store_settings.lookups_keep_expired)
             db_expire_entry(db, e);
         else if (tries <= 0)
             return e;

@@ -46,6 +46,7 @@ struct store_settings {
     bool (*deletes_expired)(void);
     unsigned readers; /* listeners that read within a change, which holds pointers to entries: nothing deletes expired
                          keys meanwhile */
+    unsigned lookups_keep_expired; /* not 0: only a lookup for a write deletes an expired key */
     bool active_rehashing;
     bool show_expired; /* while loading, and for commands of the primary's stream or of an import source: expired keys
                           and fields are visible */

@@ -495,6 +495,7 @@ static void tls_free(struct event_deferred *deferred) {
     SSL_free(t->ssl);
     input_buffer_free(&t->input);
     mem_free(t->names);
+    mem_free(t->certificate);
     mem_free(t->note);
     mem_free(t);
 }
@@ -594,6 +595,9 @@ static void rdma_tls_describe(const struct connection *conn, char *text, size_t 
 static const char *rdma_tls_peer_names(const struct connection *conn) {
     return tls_of(conn)->names;
 }
+static const char *rdma_tls_certificate(const struct connection *conn) {
+    return tls_of(conn)->certificate;
+}
 
 static struct connection *rdma_tls_carrier(const struct connection *conn) {
     return tls_of(conn)->raw;
@@ -619,5 +623,6 @@ const struct transport transport_rdma_tls = {
     .shared = rdma_tls_shared,
     .describe = rdma_tls_describe,
     .peer_names = rdma_tls_peer_names,
+    .certificate = rdma_tls_certificate,
     .carrier = rdma_tls_carrier,
 };

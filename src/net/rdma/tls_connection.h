@@ -56,7 +56,7 @@ struct rdma_tls {
     struct output_queue output;
     size_t chunk_memory;
     struct input_buffer input; /* plain text */
-    char *names, *note;
+    char *names, *certificate, *note;
 };
 
 static inline struct rdma_tls *tls_of(const struct connection *conn) {

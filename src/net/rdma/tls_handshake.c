@@ -86,6 +86,7 @@ static void handshake_complete(struct rdma_tls *t) {
     if (t->accepted) {
         arrival_end(t);
         t->names = tls_session_accepted(t->ssl);
+        t->certificate = tls_session_certificate(t->ssl);
         conn->state = CONN_OPEN;
         arrival_report(t, conn);
     } else {

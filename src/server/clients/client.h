@@ -40,11 +40,12 @@ enum client_flag {
     CLIENT_TRACKING = 1 << 23,     /* CLIENT TRACKING ON */
     /* The link of a slot migration: to the target together with CLIENT_REPLICA, from the source without. */
     CLIENT_MIGRATION = 1 << 24,
-    CLIENT_TAKEN_OVER = 1 << 25, /* its requests go to the feature that has `request` in client_listener */
-    CLIENT_TRANSACTED = 1 << 26, /* it has opened a transaction before */
-    CLIENT_KNOWN = 1 << 27,      /* it has authenticated before, even if it has not since RESET */
-    CLIENT_ASKING = 1 << 28,     /* its next command follows an -ASK redirection … */
-    CLIENT_ASKING_USED = 1 << 29 /* … and that command has come */
+    CLIENT_TAKEN_OVER = 1 << 25,  /* its requests go to the feature that has `request` in client_listener */
+    CLIENT_TRANSACTED = 1 << 26,  /* it has opened a transaction before */
+    CLIENT_KNOWN = 1 << 27,       /* it has authenticated before, even if it has not since RESET */
+    CLIENT_ASKING = 1 << 28,      /* its next command follows an -ASK redirection … */
+    CLIENT_ASKING_USED = 1 << 29, /* … and that command has come */
+    CLIENT_OVER_MEMORY = 1 << 30  /* scripts that it runs do not obey maxmemory: a module has not asked for that */
 };
 enum client_class {
     CLIENT_CLASS_NORMAL,

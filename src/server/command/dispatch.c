@@ -284,7 +284,7 @@ static inline void slot_end(const struct running *self) {
     propagation_slot = self->outer ? self->outer->call.slot : -1;
 }
 
-void (*dispatch_unit_ended)(void);
+void (*dispatch_unit_ended)(void), (*dispatch_function_returned)(void);
 static void call_run(struct client *client, struct command *command, int argc, const struct slice *argv, int slot) {
     struct running self = {.call = {.command = command,
                                     .argc = argc,
@@ -313,6 +313,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
         run_with_expired(&self.call);
     else
         command->spec->run(&self.call);
+    if (unlikely(dispatch_function_returned != NULL)) dispatch_function_returned();
 
     must(running == &self); /* the calls that it made have ended */
     clock_thaw();

@@ -98,6 +98,9 @@ void call_redact(struct call *call, int index);
 /* Selects another database for the call and its client. */
 void call_select(struct call *call, struct db *db);
 
+/* Called when the function of a command has returned, before the call is accounted for and propagated. NULL: not
+ * wanted. */
+extern void (*dispatch_function_returned)(void);
 /* Called after a call that no other one has made, when it is accounted for and propagated. NULL: not wanted. */
 extern void (*dispatch_unit_ended)(void);
 

@@ -332,8 +332,11 @@ static void debug_write(struct output *out) {
 static void command_write(struct command *command, void *context) {
     if (!command->calls && !command->rejected && !command->failed) return;
     uint64_t usec = command_usec(command);
-    line(context, "cmdstat_%s:calls=%llu,usec=%llu,usec_per_call=%.2f,rejected_calls=%llu,failed_calls=%llu",
-         command->full_name, ull(command->calls), ull(usec),
+    char name[128]; /* a module may name its command as it likes */
+    snprintf(name, sizeof name, "%s", command->full_name);
+    for (char *at = strpbrk(name, "#:\r\n"); at; at = strpbrk(at, "#:\r\n")) *at = '_';
+    line(context, "cmdstat_%s:calls=%llu,usec=%llu,usec_per_call=%.2f,rejected_calls=%llu,failed_calls=%llu", name,
+         ull(command->calls), ull(usec),
          command->calls ? (double)command->ticks / ticks_per_us() / (double)command->calls : 0.0,
          ull(command->rejected), ull(command->failed));
 }
