@@ -16,12 +16,12 @@
  *
  * SET.  The client waits, like one in BLPOP, while the device reads into a new blob, which nothing else refers to. Then
  * the command is called again: who may execute it, and whether the state of the server permits it, is decided then, as
- * it was before the transfer. Of two transfers for one key the one that was asked for later wins, even if it ends
- * first.
+ * it was before the transfer. Meanwhile the transfers of further SETs in the client's pipeline begin. Of two transfers
+ * for one key the one that was asked for later wins, even if it ends first.
  *
  * The parts: `arguments.h`: ranges of memory in requests, and what a connection must be; `transfer.h`: transfers in
  * progress, their limits and statistics; `checksum.h`: CRC-32C beside values; `again.h`: calls a command again;
- * blob_get.c, blob_set.c, blob_commands.c: the commands. */
+ * `ahead.h`: further SETs of a pipeline; blob_get.c, blob_set.c, blob_commands.c: the commands. */
 #ifndef BLOB_BLOB_H
 #define BLOB_BLOB_H
 #include "server/command/command.h"

@@ -3,8 +3,11 @@
  * Transfers for one key end in any order. They are kept in the order in which they began: one that ends marks those
  * that began earlier, for the same key, as overtaken. Such a SET replies OK and changes nothing, as if it had been
  * executed just before the one that overtook it. SETs with NX, XX or KEEPTTL depend on the key's state and neither
- * overtake nor are overtaken. */
+ * overtake nor are overtaken.
+ *
+ * The transfers of further SETs in a pipeline begin ahead of their execution (ahead.h). */
 #include "blob/again.h"
+#include "blob/ahead.h"
 #include "blob/arguments.h"
 #include "blob/blob.h"
 #include "blob/transfer.h"
@@ -14,6 +17,8 @@
 #include "lib/system/must.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/clients/user.h"
+#include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/notify.h"
 #include <errno.h>
@@ -30,6 +35,7 @@ struct set_request {
 /* A SET whose transfer is in progress, or has ended and waits to be executed. */
 struct set_wait {
     struct again again;
+    struct ahead_item ahead; /* of a SET whose transfer began ahead; it has no `again` */
     struct list_link link;
     struct transfer *transfer; /* NULL: it has ended */
     struct blob *blob;
@@ -171,6 +177,16 @@ static void set_transferred(void *context, int error) {
     again_soon(&wait->again);
 }
 
+static struct set_wait *set_wait_new(const struct call *call, struct blob *blob) {
+    struct slice key = call->argv[1];
+    struct set_wait *wait = mem_alloc(sizeof *wait + key.len);
+    *wait = (struct set_wait){.blob = blob, .db = call->db, .key_len = key.len};
+    if (key.len) memcpy(wait->key, key.data, key.len);
+    again_init(&wait->again, call);
+    list_append(&sets, &wait->link);
+    return wait;
+}
+
 static void set_wait_on(struct call *call, struct set_wait *wait) {
     call_block(call, &(struct blocking){.changes_later = true, .until_done = true, .state = wait, .ended = set_over});
 }
@@ -182,23 +198,20 @@ static void set_transfer(struct call *call, const struct set_request *request, c
     struct transfer *transfer =
         transfer_begin(call, blob_hold(wait->blob), ranges, request->count, set_transferred, wait);
     if (!wait->transferred) wait->transfer = transfer; /* else it is over, and freed */
+    transfer_flush(call->client);
+    ahead_look_soon(call->client);
 }
 
 /* Takes the memory for the value, which counts as used from now on. If that exceeds maxmemory, the command is called
  * again before the transfer: then keys are evicted, which is not possible within a call, or it is refused. */
 static void set_begin(struct call *call, const struct set_request *request, const struct placement_range *ranges) {
-    struct slice key = call->argv[1];
     struct blob *blob = blob_try_new_large((size_t)request->length);
     if (!blob) {
         reply_error(call->reply, "OOM no registered memory for the value: raise rdma-max-registered-memory (and the "
                                  "limit of locked memory), or use SET");
         return;
     }
-    struct set_wait *wait = mem_alloc(sizeof *wait + key.len);
-    *wait = (struct set_wait){.blob = blob, .db = call->db, .key_len = key.len};
-    if (key.len) memcpy(wait->key, key.data, key.len);
-    again_init(&wait->again, call);
-    list_append(&sets, &wait->link);
+    struct set_wait *wait = set_wait_new(call, blob);
     if (server_settings.maxmemory && mem_used() > (size_t)server_settings.maxmemory) {
         set_wait_on(call, wait);
         again_soon(&wait->again);
@@ -239,10 +252,91 @@ static void set_end(struct call *call, const struct blob_texts *texts, const str
     }
 }
 
+/* --- Ahead --- */
+
+static void ahead_transferred(void *context, int error) {
+    struct set_wait *wait = context;
+    must(wait->begun && !wait->transferred);
+    wait->transfer = NULL;
+    wait->transferred = true;
+    wait->error = error;
+    ahead_ended(&wait->ahead);
+}
+
+static void ahead_over(struct ahead_item *item) {
+    set_over(container_of(item, struct set_wait, ahead));
+}
+
+/* Whether the state of the server would refuse the command. */
+static bool is_refused(struct client *client, const struct call *call) {
+    enum {
+        BY_STATE = FILTER_BIT(FILTER_CLUSTER) | FILTER_BIT(FILTER_DISK) | FILTER_BIT(FILTER_REPLICAS) |
+                   FILTER_BIT(FILTER_READONLY) | FILTER_BIT(FILTER_STALE)
+    };
+    int16_t slot = client->slot;
+    client->slot = -1;
+    bool refused = !user_may(client, call->command, call->argc, call->argv) ||
+                   dispatch_ask(client, call->command, call->command->spec->flags, call->argc, call->argv, BY_STATE);
+    client->slot = slot;
+    return refused;
+}
+
+static const struct blob_texts *texts_of(const struct command *command) {
+    return command->spec->run == blob_set_run        ? &blob_texts_older
+           : command->spec->run == blob_rdma_set_run ? &blob_texts_newer
+                                                     : NULL;
+}
+
+bool ahead_is_set(const struct command *command) {
+    return texts_of(command) != NULL;
+}
+
+struct ahead_item *ahead_begin(struct client *client, int argc, const struct slice *argv) {
+    static struct null_output nowhere;
+    struct placement_range ranges[BLOB_RANGES_MAX];
+    struct set_request request = {.at = -1};
+    struct command *parent, *command = command_lookup(argc, argv, &parent);
+    const struct blob_texts *texts = command ? texts_of(command) : NULL;
+    if (!texts || argc < 6) return NULL;
+    if (!nowhere.out.ops) null_output_init(&nowhere);
+    struct reply unseen = {.out = &nowhere.out, .protocol = 2};
+    struct call call = {.command = command,
+                        .argc = argc,
+                        .argv = argv,
+                        .reply = &unseen,
+                        .client = client,
+                        .db = client->db,
+                        .slot = -1};
+    if (is_refused(client, &call) || !read_request(&call, texts, &request, ranges)) return NULL;
+    const struct entry *entry = db_find(client->db, argv[1], LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+    if (!conditions_hold(&call, &request, entry) || !transfer_may_begin(client, request.length)) return NULL;
+    if (server_settings.maxmemory && mem_used() + request.length > (size_t)server_settings.maxmemory) return NULL;
+    struct blob *blob = blob_try_new_large((size_t)request.length);
+    if (!blob) return NULL;
+    struct set_wait *wait = set_wait_new(&call, blob);
+    wait->begun = true;
+    wait->ahead = (struct ahead_item){.bytes = request.length, .over = ahead_over};
+    struct transfer *transfer = transfer_begin(&call, blob_hold(blob), ranges, request.count, ahead_transferred, wait);
+    if (!wait->transferred) wait->transfer = transfer;
+    transfer_set_ahead();
+    return &wait->ahead;
+}
+
+static struct set_wait *begun_ahead(const struct call *call) {
+    struct ahead_item *item = ahead_of(call);
+    if (!item) return NULL;
+    struct set_wait *wait = container_of(item, struct set_wait, ahead);
+    must(wait->transferred);
+    return wait->db == call->db && slice_equal((struct slice){wait->key, wait->key_len}, call->argv[1]) ? wait : NULL;
+}
+
+/* --- The command --- */
+
 static void set_placed(struct call *call, const struct blob_texts *texts) {
     struct placement_range ranges[BLOB_RANGES_MAX];
     struct set_request request = {.at = -1};
     struct set_wait *wait = call_wait(call, set_over);
+    if (!wait) wait = begun_ahead(call);
     if (!read_request(call, texts, &request, ranges)) return;
     if (wait && !wait->begun) {
         set_transfer(call, &request, ranges, wait);

@@ -47,7 +47,7 @@ struct transfer {
 static struct list accounts = LIST_INIT(accounts);
 static _Atomic uint32_t all_transfers;
 static _Atomic uint64_t all_bytes, gets, get_bytes, sets, set_bytes, failed;
-static uint64_t overtaken, timeouts, waits;
+static uint64_t overtaken, ahead, timeouts, waits;
 
 /* Clients that wait for a limit, in the order in which they began to. */
 struct limit_wait {
@@ -148,6 +148,10 @@ static void limit_wait_over(void *state) {
     list_remove(&waiting, &wait->link);
     mem_free(wait);
     if (waiting.len) wake(); /* the next one may have waited for this one */
+}
+
+bool transfer_may_begin(const struct client *client, uint64_t bytes) {
+    return may_begin(client, bytes, NULL);
 }
 
 bool transfer_admit(struct call *call, uint64_t bytes) {
@@ -263,11 +267,14 @@ struct transfer *transfer_begin(struct call *call, struct blob *blob, const stru
     atomic_fetch_add(&all_bytes, transfer->bytes);
     /* What a READ brings shows nothing to the client: no held reply delays it. */
     output_place(ended ? &call->client->conn->out : call->reply->out, &transfer->placement);
-    if (ended && conn_is_remote(call->client->conn))
-        client_flush_later(call->client); /* a flush returns the message that the arguments are in */
-    else if (ended)
-        conn_flush(call->client->conn);
     return transfer;
+}
+
+void transfer_flush(struct client *client) {
+    if (conn_is_remote(client->conn))
+        client_flush_later(client); /* a flush returns the message that the arguments are in */
+    else
+        conn_flush(client->conn);
 }
 
 void transfer_forget(struct transfer *transfer) {
@@ -277,6 +284,9 @@ void transfer_forget(struct transfer *transfer) {
 
 void transfer_set_overtaken(void) {
     overtaken++;
+}
+void transfer_set_ahead(void) {
+    ahead++;
 }
 
 /* --- Clients whose transfers do not end --- */
@@ -342,6 +352,7 @@ static void blob_write(struct output *out) {
     info_number(out, "blob_sets", sets);
     info_number(out, "blob_set_bytes", set_bytes);
     info_number(out, "blob_sets_overtaken", overtaken);
+    info_number(out, "blob_sets_ahead", ahead);
     info_number(out, "blob_failed_transfers", failed);
     info_number(out, "blob_timed_out_clients", timeouts);
     info_number(out, "blob_limit_waits", waits);

@@ -22,14 +22,19 @@ typedef void transfer_ended(void *context, int error);
 
 /* Whether the client may begin a transfer of `bytes`. If not, it waits, and its command is called again later. */
 bool transfer_admit(struct call *call, uint64_t bytes);
+/* Whether it could begin at this moment. */
+bool transfer_may_begin(const struct client *client, uint64_t bytes);
 /* Begins a transfer of the client, and takes over a reference to the blob. It reads the client's memory if `ended` is
- * given, and writes to it otherwise: then it is part of the reply, before what is written next. */
+ * given, and starts with transfer_flush(); otherwise it writes to it: then it is part of the reply, before what is
+ * written next. */
 struct transfer *transfer_begin(struct call *call, struct blob *blob, const struct placement_range *ranges, int count,
                                 transfer_ended *ended, void *context);
+void transfer_flush(struct client *client);
 /* The context is gone: `ended` will not be called. */
 void transfer_forget(struct transfer *transfer);
 
 void transfer_set_overtaken(void); /* counts it */
+void transfer_set_ahead(void);     /* counts it */
 extern const struct config_option blob_options[];
 extern const struct info_section blob_sections[];
 extern const struct server_part transfer_part;

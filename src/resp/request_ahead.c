@@ -30,6 +30,20 @@ static bool request_pass(const char **at, const char *end, struct slice *key) {
     return true;
 }
 
+int request_ahead(struct slice input, struct slice *argv, int max, size_t *size) {
+    const char *p = input.data, *end = p + input.len;
+    long arguments = length_at(&p, end, '*');
+    if (arguments < 1 || arguments > max) return 0;
+    for (long i = 0; i < arguments; i++) {
+        long len = length_at(&p, end, '$');
+        if (len < 0 || end - p < len + 2) return 0;
+        argv[i] = (struct slice){p, (size_t)len};
+        p += len + 2;
+    }
+    *size = (size_t)(p - input.data);
+    return (int)arguments;
+}
+
 size_t requests_ahead(struct slice input, struct slice *keys, size_t max, size_t *scanned) {
     const char *at = input.data, *end = at + input.len;
     size_t count = 0;

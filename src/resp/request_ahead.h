@@ -11,4 +11,8 @@
 /* Reads up to `max` requests; sets *scanned to the bytes of input they take. Returns the number of keys, which is lower
  * when a request has no second argument. */
 size_t requests_ahead(struct slice input, struct slice *keys, size_t max, size_t *scanned);
+/* Finds the arguments of the first request, and sets *size to its bytes. Returns their number; 0: there is no complete
+ * request, it has more than `max` arguments, or it is unusual. The reader may still refuse it, but finds the same
+ * arguments if it does not. */
+int request_ahead(struct slice input, struct slice *argv, int max, size_t *size);
 #endif

@@ -498,6 +498,101 @@ start_server [with_faults {held send:hold,op=read}] {
         assert_equal 1 [blob_field sets_overtaken]
     }
 
+    test "sets of a pipeline are read ahead, and executed in their order" -needs $held {
+        set c [placer]
+        place $c region a 4000000 both
+        r flushall
+        for {set i 0} {$i < 40} {incr i} {
+            place $c fill a [expr {100000 * $i}] 100000 $i
+            set sums($i) [place $c crc a [expr {100000 * $i}] 100000]
+        }
+        set ahead [blob_field sets_ahead]
+        set_held $c k:0 100000 @a+0 100000
+        for {set i 1} {$i < 40} {incr i} {place $c send blob.set k:$i 100000 @a+[expr {100000 * $i}] 100000}
+        place $c send blob.set k:7 100000 @a+0 100000
+        place $c send append k:39 x
+        wait_for_condition 5000 {[blob_field transfers] == 17}
+        assert_equal 0 [r dbsize]
+        fault_end held
+        for {set i 0} {$i < 41} {incr i} {assert_equal +OK [place $c reply]}
+        assert_equal :100001 [place $c reply]
+        set sums(7) $sums(0)
+        for {set i 0} {$i < 39} {incr i} {assert_equal $sums($i) [r blob.info k:$i crc]}
+        assert_morethan [blob_field sets_ahead] [expr {$ahead + 15}]
+        nothing_is_pinned
+    }
+
+    test "only sets directly behind one, which would be accepted, are read ahead; few bytes are" -needs $held {
+        set c [placer]
+        place $c region a 9000000 both
+        r flushall
+        foreach {requests transfers replies} {
+            {{get k} {blob.set l 50000 @a+0 50000}} 1 {{$50000 *} +OK}
+            {{blob.set l 50000 @a+0 50000} multi {blob.set m 50000 @a+0 50000} exec} 2 {+OK +OK +QUEUED {\*1 *-ERR*}}
+            {{blob.set list 50000 @a+0 50000}} 1 {-WRONGTYPE*}
+            {{blob.set k 50000 @a+0 50000 nx} {blob.set l 50000 @a+0 50000}} 1 {{$-1} +OK}
+            {{blob.set l 3000000 @a+0 3000000} {blob.set m 3000000 @a+0 3000000} {blob.set n 9 @a+0 9}} 3 {+OK +OK +OK}
+            {{blob.set l x @a+0 9} {blob.set n 9 @a+0 9}} 1 {-ERR* +OK}
+        } {
+            r del list
+            r rpush list x
+            r set k x
+            set_held $c k 50000 @a+0 50000
+            foreach request $requests {place $c send {*}$request}
+            wait_for_condition 5000 {[blob_field transfers] == $transfers}
+            fault_end held
+            assert_equal +OK [place $c reply]
+            foreach pattern $replies {assert_match $pattern [place $c reply] $requests}
+            nothing_is_pinned
+        }
+    }
+
+    test "what was read ahead is dropped if its request is refused then, and nothing else" -needs $held {
+        set c [placer]
+        place $c region a 200000 both
+        foreach {meanwhile after} {
+            {acl setuser default resetkeys ~k ~n} {acl setuser default ~*}
+            {rpush l x} ping
+        } {
+            r flushall
+            place $c text a 100000 first
+            place $c text a 100100 later
+            set_held $c k 50000 @a+0 50000
+            place $c send blob.set l 5 @a+100000 5
+            wait_for_condition 5000 {[blob_field transfers] == 2}
+            r {*}$meanwhile
+            fault_end held
+            assert_equal +OK [place $c reply]
+            assert_match {-[NW][OR][PO]*} [place $c reply]
+            # The next request has the same key, ranges and length, and is another one.
+            r {*}$after
+            r del l
+            assert_equal +OK [call $c blob.set l 5 @a+100100 5]
+            assert_equal later [r get l]
+            nothing_is_pinned
+        }
+    }
+
+    test "a client that is killed while its sets are read ahead leaves nothing" -needs $held {
+        await_own_connection
+        unharmed {
+            foreach how {{client kill id} kill} {
+                set c [placer]
+                place $c region a 3000000 both
+                set id [string range [call $c client id] 1 end]
+                r flushall
+                set before [info_field memory used_memory]
+                set_held $c k 1000000 @a+0 1000000
+                place $c send blob.set l 1000000 @a+0 1000000
+                place $c send blob.set m 1000000 @a+0 1000000
+                wait_for_condition 5000 {[blob_field transfers] == 3}
+                if {$how eq "kill"} {exec kill -KILL [lindex $c 0]} else {r {*}$how $id}
+                nothing_is_pinned
+                assert_equal 0 [r exists k l m]
+            }
+        }
+    }
+
     test "a client that is killed during a set leaves neither the key nor memory behind" -needs $held {
         await_own_connection
         unharmed {

@@ -507,7 +507,10 @@ void rdma_send_pump(struct rdma_connection *c) {
         if (limit > ahead) limit = (uint32_t)ahead;
         if (!post_message(c, limit < window ? limit : window)) break;
     }
-    if (__builtin_expect(c->send.placed.len != 0, 0) && rdma_place_is_silent(c) && send_space(c) && !c->end_pending)
+    /* No request that is outstanding will call this again. */
+    bool silent = rdma_seq_reached(c->send.last_signalled, c->send.retired);
+    if (__builtin_expect(c->send.placed.len != 0, 0) && silent && rdma_place_is_silent(c) && send_space(c) &&
+        !c->end_pending)
         post_marker(c);
     reap(c);
 }

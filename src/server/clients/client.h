@@ -68,6 +68,7 @@ struct client {
     bool threaded;       /* an I/O thread owns its connection and delivers parsed batches */
     bool held;           /* the reader holds a whole request that waits for client_release() */
     bool waits_for_turn; /* its turn ended with input left; reading is off */
+    bool reads_ahead;    /* a feature has begun work for its next requests: `requested` */
     uint8_t holds;       /* client_hold() calls without client_release() */
     void (*resume)(struct client *client); /* called after the last release, if the client's owner executes its
                                               requests (the replica's link); NULL: client_turn.c executes them */
@@ -242,7 +243,9 @@ struct client_listener {
     /* The client has CLIENT_TAKEN_OVER: receives its requests in place of dispatch, if it has state; may be NULL */
     void (*request)(struct client *client, int argc, const struct slice *argv);
     void (*drained)(struct client *client); /* its connection has sent what was queued; if it has state; may be NULL */
-    void (*requested)(struct client *client); /* a request of a client with CLIENT_REPLICA and state was executed */
+    /* A request of a client with CLIENT_REPLICA or `reads_ahead`, and state, was executed or refused. */
+    void (*requested)(struct client *client);
+    void (*arrived)(struct client *client); /* input, which waits; if it has state; may be NULL */
     /* Adds to the report what the feature knows of a client that has state. May be NULL. */
     void (*report)(const struct client *client, struct client_report *report);
 };

@@ -95,5 +95,6 @@ void client_notify_freed(struct client *client);
 void client_notify_request(struct client *client, int argc, const struct slice *argv);
 void client_notify_drained(struct client *client);
 void client_notify_requested(struct client *client);
+void client_notify_arrived(struct client *client);
 void client_notify_reset(struct client *client);
 #endif

@@ -68,6 +68,12 @@ void client_notify_requested(struct client *client) {
     }
 }
 
+void client_notify_arrived(struct client *client) {
+    list_each_entry(&listeners, const struct client_listener, link, listener) {
+        if (listener->arrived && client_state(client, listener)) listener->arrived(client);
+    }
+}
+
 void client_notify_reset(struct client *client) {
     listeners_call(&listeners, struct client_listener, reset, client);
 }

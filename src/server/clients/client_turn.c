@@ -86,7 +86,7 @@ void client_skip_end(struct client *client) {
 /* The reply of a request that blocks comes later: blocking.c ends the skip then. */
 static __attribute__((noinline)) void request_ended(struct client *client) {
     if (client->flags & CLIENT_REPLY_SKIP && !blocking_command(client)) client_skip_end(client);
-    if (client->flags & CLIENT_REPLICA) client_notify_requested(client);
+    if (client->flags & CLIENT_REPLICA || client->reads_ahead) client_notify_requested(client);
 }
 
 /* The size of replies. The sum of bytes a connection has sent and has queued only grows by what is written to it. As
@@ -172,7 +172,8 @@ static inline bool request_execute(struct client *client) {
         if (__builtin_expect(reader->size + reader->memory >= REQUEST_KEPT_MIN, 0) && !request_affordable(client))
             return true;
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
-        if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP | CLIENT_REPLICA), 0)) request_ended(client);
+        if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP | CLIENT_REPLICA) || client->reads_ahead, 0))
+            request_ended(client);
         if (__builtin_expect(out->end != end || reply_barrier_replies(client) ||
                                  (uint64_t)(out->pos - start.pos) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] ||
                                  reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST],
@@ -430,7 +431,8 @@ static void turn_finish(struct client *client, enum turn_end end) {
 static __attribute__((noinline)) void input_waits(struct client *client) {
     client->active_ms = clock_mono_ms();
     if (client->flags & CLIENT_STOPS || !(client->holds || client->conn->sink_len)) return;
-    if (!client_free_if_peer_gone(client)) query_limit_passed(client);
+    if (client_free_if_peer_gone(client) || query_limit_passed(client)) return;
+    if (client->states) client_notify_arrived(client);
 }
 
 /* The turns of other clients have used memory since the last look: no client is seen above maxmemory-clients. Returns
