@@ -1,4 +1,4 @@
-/* requests_ahead() finds the same keys as the reader, and stops safely at anything else. */
+/* requests_ahead() and request_ahead() find the same as the reader, and stop safely at anything else. */
 #include "unit.h"
 #include "lib/system/random.h"
 #include "resp/request_ahead.h"
@@ -22,6 +22,23 @@ static void keys_of_whole_requests_are_found(void **state) {
     assert_int_equal(seen, 37);
 }
 
+static void arguments_of_the_first_request_are_found(void **state) {
+    struct slice argv[3], rest = SLICE(pipeline);
+    size_t size;
+    assert_int_equal(request_ahead(rest, argv, 1, &size), 0);
+    for (int i = 0; i < 4; i++) {
+        static const int counts[] = {2, 1, 3, 2};
+        assert_int_equal(request_ahead(rest, argv, 3, &size), counts[i]);
+        rest = (struct slice){rest.data + size, rest.len - size};
+        if (i != 2) continue;
+        assert_true(slice_equal(argv[0], SLICE("SET")));
+        assert_int_equal(argv[1].len, 0);
+        assert_true(slice_equal(argv[2], SLICE("\r\n")));
+    }
+    assert_int_equal(rest.len, 0);
+    assert_int_equal(request_ahead(rest, argv, 3, &size), 0);
+}
+
 static void an_incomplete_request_is_not_scanned(void **state) {
     struct slice keys[8];
     size_t seen;
@@ -32,6 +49,8 @@ static void an_incomplete_request_is_not_scanned(void **state) {
         size_t count = requests_ahead((struct slice){tight, len}, keys, 8, &seen);
         assert_int_equal(count, (len >= 23) + (len >= 64));
         assert_true(seen <= len);
+        struct slice argv[3];
+        assert_int_equal(request_ahead((struct slice){tight, len}, argv, 3, &seen), len >= 23 ? 2 : 0);
         free(tight);
     }
 }
@@ -52,6 +71,8 @@ static void anything_unusual_ends_the_scan(void **state) {
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
         assert_int_equal(requests_ahead(slice_of(odd[i]), keys, 4, &seen), 0);
         assert_int_equal(seen, 0);
+        struct slice argv[4];
+        assert_int_equal(request_ahead(slice_of(odd[i]), argv, 4, &seen), 0);
     }
 }
 
@@ -67,12 +88,17 @@ static void random_bytes_do_no_harm(void **state) {
         assert_true(seen <= len);
         for (size_t i = 0; i < count; i++)
             assert_true(keys[i].data >= text && keys[i].data + keys[i].len + 2 <= text + len);
+        struct slice argv[4];
+        int argc = request_ahead((struct slice){text, len}, argv, 4, &seen);
+        for (int i = 0; i < argc; i++)
+            assert_true(argv[i].data >= text && argv[i].data + argv[i].len + 2 <= text + len);
         free(text);
     }
 }
 
 int main(void) {
     return RUN_TESTS(cmocka_unit_test(keys_of_whole_requests_are_found),
+                     cmocka_unit_test(arguments_of_the_first_request_are_found),
                      cmocka_unit_test(an_incomplete_request_is_not_scanned),
                      cmocka_unit_test(anything_unusual_ends_the_scan), cmocka_unit_test(random_bytes_do_no_harm));
 }
