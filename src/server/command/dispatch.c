@@ -254,14 +254,18 @@ void dispatch_account(struct client *client, struct command *command, int argc, 
     call_account(client, command, argc, argv, ticks);
 }
 
-/* Accounts for what a call changed and propagates it, also for a call that blocked. */
-static inline void call_changes(struct running *self, int db, bool repeated, bool together) {
+/* Apart from call_run(), so that the compiler keeps its variables in registers where nothing is propagated. */
+static __attribute__((noinline)) void call_repeat(struct running *self, int db, bool together) {
     const struct call *call = &self->call;
-    server.dirty += call->dirty;
-    if (likely(!repeated)) return;
     if (call->dirty && !call->propagated) call_send(call, db);
     if (self->pending) pending_send(self, db);
     if (together) propagate_end();
+}
+
+/* Accounts for what a call changed and propagates it, also for a call that blocked. */
+static inline void call_changes(struct running *self, int db, bool repeated, bool together) {
+    server.dirty += self->call.dirty;
+    if (unlikely(repeated)) call_repeat(self, db, together);
 }
 
 /* The primary decides when keys expire, and in import mode the source of the data does: their commands see expired
@@ -282,6 +286,19 @@ static inline void slot_begin(const struct call *call) {
 static inline void slot_end(const struct running *self) {
     key_slot_withdraw();
     propagation_slot = self->outer ? self->outer->call.slot : -1;
+}
+
+/* The end of a call whose client waits: it is counted when the command finishes. */
+static __attribute__((noinline)) void call_blocks(struct running *self, int db, uint64_t ticks, bool repeated,
+                                                  bool together) {
+    struct client *client = self->call.client;
+    call_changes(self, db, repeated, together);
+    if (self->call.slot >= 0) slot_end(self);
+    if (listeners.len) listeners_after(&self->call, ticks);
+    running = self->outer;
+    if (!running) client_pushes_write(client);
+    if (reply_barrier_replies(client) && client->conn)
+        client_flush_later(client); /* no reply was written: frees the held replies */
 }
 
 void (*dispatch_unit_ended)(void), (*dispatch_function_returned)(void);
@@ -319,14 +336,8 @@ static void call_run(struct client *client, struct command *command, int argc, c
     clock_thaw();
     uint64_t now = ticks_now(), ticks = now - start + self.call.more_ticks;
     dispatch_ticks = now;
-    if (unlikely(self.call.blocked)) { /* counted when the command finishes */
-        call_changes(&self, db_id(db), repeated, together);
-        if (slot >= 0) slot_end(&self);
-        if (listeners.len) listeners_after(&self.call, ticks);
-        running = self.outer;
-        if (!running) client_pushes_write(client);
-        if (reply_barrier_replies(client) && client->conn)
-            client_flush_later(client); /* no reply was written: frees the held replies */
+    if (unlikely(self.call.blocked)) {
+        call_blocks(&self, db_id(db), ticks, repeated, together);
         return;
     }
     if (unlikely(client->reply.failed)) command->failed += client->reply.failed;
