@@ -262,6 +262,7 @@ static void a_forked_child_can_allocate(void **state) {
     assert_int_equal(background_start(NULL), 0);
     for (int i = 0; i < 100; i++) {
         for (int j = 0; j < 20; j++) background_submit(BACKGROUND_LAZY_FREE, allocate_and_free, NULL);
+        background_before_fork();
         pid_t pid = fork();
         if (pid == 0) {
             allocate_and_free(NULL);
