@@ -60,6 +60,16 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         $c -close
     }
 
+    test "a client whose timeout changes its key is answered once" {
+        r del p
+        set c [new_client]
+        $c -send blocking.push 1 20 p
+        assert_equal PUSHED [$c -read]
+        assert_equal PONG [$c ping]
+        assert_equal 1 [r llen p]
+        $c -close
+    }
+
     test "a client without a function for the timeout is unblocked by nothing but its keys" {
         r del d
         set c [new_client]

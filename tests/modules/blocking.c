@@ -38,6 +38,12 @@ static int time_out(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     (void)argc;
     return ValkeyModule_ReplyWithSimpleString(ctx, ValkeyModule_IsBlockedTimeoutRequest(ctx) ? "TIMEOUT" : "NO");
 }
+/* Changes what its client has waited for. */
+static int time_out_and_push(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    (void)argc;
+    ValkeyModule_FreeCallReply(ValkeyModule_Call(ctx, "RPUSH", "!sc", argv[3], "x"));
+    return ValkeyModule_ReplyWithSimpleString(ctx, "PUSHED");
+}
 static ValkeyModuleBlockedClient *last;
 static int wait_on(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc, ValkeyModuleCmdFunc timed_out,
                    int flags) {
@@ -51,6 +57,10 @@ static int wait_on(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc, Va
 /* BLOCKING.WAIT elements milliseconds key... */
 static int wait_keys(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return wait_on(ctx, argv, argc, time_out, VALKEYMODULE_BLOCK_UNBLOCK_DEFAULT);
+}
+/* The same; after the time an element is pushed. */
+static int wait_push(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    return wait_on(ctx, argv, argc, time_out_and_push, VALKEYMODULE_BLOCK_UNBLOCK_DEFAULT);
 }
 /* The same, also until a key is deleted. */
 static int wait_deleted(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
@@ -183,12 +193,19 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
         const char *name;
         ValkeyModuleCmdFunc run;
         const char *flags;
-    } commands[] = {{"blocking.wait", wait_keys, "write"},    {"blocking.deleted", wait_deleted, "write"},
-                    {"blocking.signal", signal_key, "write"}, {"blocking.unblock", unblock_last, ""},
-                    {"blocking.counts", counts, ""},          {"blocking.call", call, "write"},
-                    {"blocking.forget", forget, "write"},     {"blocking.channels", channels, "getchannels-api"},
-                    {"blocking.fork", fork_child, ""},        {"blocking.kill", kill_child, ""},
-                    {"blocking.status", status, ""},          {"blocking.work", work, ""},
+    } commands[] = {{"blocking.push", wait_push, "write"},
+                    {"blocking.wait", wait_keys, "write"},
+                    {"blocking.deleted", wait_deleted, "write"},
+                    {"blocking.signal", signal_key, "write"},
+                    {"blocking.unblock", unblock_last, ""},
+                    {"blocking.counts", counts, ""},
+                    {"blocking.call", call, "write"},
+                    {"blocking.forget", forget, "write"},
+                    {"blocking.channels", channels, "getchannels-api"},
+                    {"blocking.fork", fork_child, ""},
+                    {"blocking.kill", kill_child, ""},
+                    {"blocking.status", status, ""},
+                    {"blocking.work", work, ""},
                     {"blocking.end", end_work, "allow-busy"}};
     if (ValkeyModule_Init(ctx, "blocking", 1, VALKEYMODULE_APIVER_1) == VALKEYMODULE_ERR) return VALKEYMODULE_ERR;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)

@@ -433,9 +433,7 @@ static const char *refuse_again(const struct blocked *blocked) {
     return dispatch_ask(client, blocked->command, blocked->command->spec->flags, blocked->argc, blocked->argv, orders);
 }
 
-/* Calls the command again, unless that is refused now. What it changes may serve other clients, whose commands are then
- * called before it returns. */
-static void call_again(struct blocked *blocked, struct slice ready_key) {
+static void call_again_now(struct blocked *blocked, struct slice ready_key) {
     struct client *client = blocked->client;
     struct blocked *outer = called;
     called = blocked;
@@ -470,6 +468,16 @@ static void call_again(struct blocked *blocked, struct slice ready_key) {
     }
     if (!owner) client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
     unblock(blocked);
+}
+
+/* Calls the command again, unless that is refused now. What it changes may serve other clients, whose commands are then
+ * called before this returns, and its own client if it waits on: not before its call has ended. */
+static void call_again(struct blocked *blocked, struct slice ready_key) {
+    bool before = serving;
+    serving = true;
+    call_again_now(blocked, ready_key);
+    serving = before;
+    if (__builtin_expect(blocking_ready && !serving, 0) && !dispatch_running()) blocking_serve();
 }
 
 void blocking_call_again(struct client *client) {
