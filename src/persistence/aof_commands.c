@@ -332,12 +332,7 @@ static void (*const writers[VALUE_TYPES])(struct output *out, struct slice key, 
     [TYPE_STRING] = write_string, [TYPE_LIST] = write_list, [TYPE_SET] = write_set,
     [TYPE_ZSET] = write_zset,     [TYPE_HASH] = write_hash, [TYPE_STREAM] = write_stream};
 
-/* A type without commands is restored from its payload. */
-static bool write_extension(struct output *out, struct slice key, const struct entry *entry, int db) {
-    const struct extension_value *structure = extension_of(entry);
-    struct extension_place place = {db, key};
-    if (structure->type->methods->write_commands)
-        return structure->type->methods->write_commands(structure->type, &place, structure->value, out);
+static void write_restore(struct output *out, struct slice key, const struct entry *entry, int db) {
     struct memory_output payload;
     memory_output_init(&payload);
     dump_write(&payload.out, entry, db);
@@ -346,6 +341,27 @@ static bool write_extension(struct output *out, struct slice key, const struct e
     request_write_argument(out, SLICE("0"));
     request_write_argument(out, memory_output_slice(&payload));
     memory_output_free(&payload);
+}
+
+/* Modules add entries without fields; XADD does not. */
+static bool has_bare_entry(const struct stream *stream) {
+    struct stream_iterator it;
+    struct stream_id id;
+    size_t fields = 1;
+    stream_iterate(&it, stream, STREAM_ID_MIN, STREAM_ID_MAX, false);
+    while (fields && stream_next(&it, &id, &fields)) {
+    }
+    stream_iterate_end(&it);
+    return !fields;
+}
+
+/* A type without commands is restored from its payload. */
+static bool write_extension(struct output *out, struct slice key, const struct entry *entry, int db) {
+    const struct extension_value *structure = extension_of(entry);
+    struct extension_place place = {db, key};
+    if (structure->type->methods->write_commands)
+        return structure->type->methods->write_commands(structure->type, &place, structure->value, out);
+    write_restore(out, key, entry, db);
     return true;
 }
 
@@ -353,6 +369,8 @@ bool aof_write_entry(struct output *out, const struct entry *entry, int db) {
     struct slice key = entry_key(entry);
     if (entry_type(entry) == TYPE_EXTENSION) {
         if (!write_extension(out, key, entry, db)) return false;
+    } else if (entry_type(entry) == TYPE_STREAM && has_bare_entry(stream_of(entry))) {
+        write_restore(out, key, entry, db);
     } else {
         writers[entry_type(entry)](out, key, entry);
     }

@@ -197,8 +197,7 @@ static bool entry_check(struct checking *check, struct stream_id master, size_t 
     size_t fields = same_fields ? master_fields : expect_count(check);
     size_t elements = same_fields ? fields : 1 + 2 * fields;
     expect_texts(check, same_fields ? fields : 2 * fields);
-    if (expect_number(check) != (int64_t)(HEAD_ELEMENTS + elements) || flags & ~FLAGS_ALL || !fields)
-        check->failed = true;
+    if (expect_number(check) != (int64_t)(HEAD_ELEMENTS + elements) || flags & ~FLAGS_ALL) check->failed = true;
     if (stream_id_compare(id, *after) <= 0 || (living && stream_id_compare(id, master) < 0)) check->failed = true;
     if (living) *after = id;
     return living;
@@ -210,7 +209,7 @@ bool stream_node_validate(const uint8_t *bytes, size_t size, struct stream_id ma
     struct checking check = {.lp = bytes, .at = listpack_first(bytes)};
     size_t living = expect_count(&check), deleted = expect_count(&check), fields = expect_count(&check);
     expect_texts(&check, fields);
-    if (expect_number(&check) != 0 || !fields) check.failed = true;
+    if (expect_number(&check) != 0) check.failed = true; /* without fields: a module may add such entries */
     *count = living;
     while (check.at && !check.failed) {
         size_t *left = entry_check(&check, master, fields, after) ? &living : &deleted;

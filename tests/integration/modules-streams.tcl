@@ -20,6 +20,29 @@ start_server [list overrides [list loadmodule $streams enable-debug-command yes]
             [r streams.add full 0 5-5 a b]]
     }
 
+    test "entries without fields are in files and payloads, too" {
+        r streams.add bare 0 1-1
+        r streams.add bare 0 2-1 a b
+        r streams.add mixed 0 1-1 a b
+        r streams.add mixed 0 2-1
+        set entries {{{1-1 {}} {2-1 {a b}}} {{1-1 {a b}} {2-1 {}}}}
+        r debug reload
+        assert_equal $entries [list [r xrange bare - +] [r xrange mixed - +]]
+        r restore copied 0 [r dump bare]
+        assert_equal [lindex $entries 0] [r xrange copied - +]
+        r xdel bare 1-1
+        r xdel copied 2-1
+        r config set aof-use-rdb-preamble no appendonly yes
+        wait_for_condition 10000 {
+            [info_field aof_rewrite_in_progress] == 0 && [info_field aof_rewrite_scheduled] == 0
+        }
+        r debug loadaof
+        assert_equal {{{2-1 {a b}}} {{1-1 {}}}} [list [r xrange bare - +] [r xrange copied - +]]
+        assert_equal [lindex $entries 1] [r xrange mixed - +]
+        r config set appendonly no aof-use-rdb-preamble yes
+        r del bare mixed copied
+    }
+
     test "an iterator reads a range up and down" {
         r del s
         r streams.add s 0 1-1 a b c d
