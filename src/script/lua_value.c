@@ -40,7 +40,7 @@ static int64_t read_integer(const char **at) {
     uint64_t value = 0;
     for (p += negative; *p != '\r'; p++) value = value * 10 + (uint64_t)(*p - '0');
     *at = p + 2;
-    return negative ? -(int64_t)value : (int64_t)value;
+    return (int64_t)(negative ? 0 - value : value);
 }
 
 static void push_field(lua_State *lua, const char *name, const char *text, size_t len) {

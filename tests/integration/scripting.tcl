@@ -1,6 +1,12 @@
 # EVAL, EVALSHA and SCRIPT: conversion of values, errors, the cache, propagation, rejected commands.
 
 start_server {overrides {enable-debug-command yes} tags {scripting}} {
+    test "the least integer is a reply of a command in a script" {
+        r set least -9223372036854775807
+        assert_equal -9223372036854775808 [r eval {return redis.call('decr', KEYS[1])} 1 least]
+        r del least
+    }
+
     test "a script gets its keys and arguments, and replies with what it returns" {
         replies {
             {eval "return 1" 0} :1
