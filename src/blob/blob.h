@@ -11,8 +11,9 @@
  *
  * GET.  The value's blob is the source. The transfer is an item of the client's output (net/placement.h), in front of
  * the reply: the reply barrier holds both, and the queue pair delivers both in order. So the server neither waits nor
- * copies. The blob is held until the device is done with it: an overwrite gives the key another blob, an edit in place
- * (APPEND) copies first.
+ * copies. If the checksum is not known yet, the transfer begins, and the client waits for the rest of the reply. The
+ * blob is held until the device is done with it: an overwrite gives the key another blob, an edit in place (APPEND)
+ * copies first.
  *
  * SET.  The client waits, like one in BLPOP, while the device reads into a new blob, which nothing else refers to. Then
  * the command is called again: who may execute it, and whether the state of the server permits it, is decided then, as

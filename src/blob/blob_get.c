@@ -4,8 +4,9 @@
 #include "blob/checksum.h"
 #include "blob/transfer.h"
 #include "commands/lookup.h"
-#include "lib/hash/crc32c.h"
+#include "lib/system/must.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 
 /* The string of the key. NULL: replied with nil or an error. */
 static struct entry *find_string(struct call *call) {
@@ -39,19 +40,42 @@ static struct blob *get_blob(struct call *call) {
     return blob ? blob_hold(blob) : blob_copy(entry_string(entry, text));
 }
 
+/* Whether the transfer may begin before the reply is complete. Not if the reply has to wait for more than the checksum,
+ * or goes nowhere; and not if the client is told of changes of the key, which would come before the reply then. */
+static bool may_begin_before_reply(const struct call *call) {
+    const struct client *client = call->client;
+    return !reply_barrier_armed && call->reply->out == &client->conn->out && !(client->flags & CLIENT_TRACKING);
+}
+
 static void get_placed(struct call *call, const struct blob_texts *texts) {
     struct placement_range ranges[BLOB_RANGES_MAX];
-    uint64_t sum;
+    uint64_t sum, length;
     uint32_t crc;
+    enum checksum_state state = checksum_state(call, &length, &crc);
+    if (state != CHECKSUM_NONE) {
+        if (state == CHECKSUM_THERE) reply_receipt(call, length, crc);
+        return;
+    }
     struct blob *blob = get_blob(call);
     if (!blob) return;
     int count = blob_read_ranges(call, texts, 2, call->argc, ranges, &sum);
-    if (count < 0 || !blob_ranges_suffice(call, texts, sum, blob->len) || !blob_may_transfer(call) ||
-        !checksum_find(call, blob, &crc) || !transfer_admit(call, blob->len)) {
+    if (count < 0 || !blob_ranges_suffice(call, texts, sum, blob->len) || !blob_may_transfer(call)) {
         blob_release(blob);
         return;
     }
-    uint64_t length = blob->len;
+    bool before = may_begin_before_reply(call);
+    if ((!before && !checksum_find(call, blob, &crc)) || !transfer_admit(call, blob->len)) {
+        blob_release(blob);
+        return;
+    }
+    if (before && checksum_begin(call, blob)) {
+        transfer_begin(call, blob, ranges, count, NULL, NULL);
+        client_flush_later(call->client);
+        return;
+    }
+    bool known = !before || checksum_find(call, blob, &crc);
+    must(known); /* or was computed at once */
+    length = blob->len;
     if (length)
         transfer_begin(call, blob, ranges, count, NULL, NULL);
     else

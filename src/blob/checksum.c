@@ -21,7 +21,8 @@ struct checksum_wait {
     struct blob *blob;
     struct checksum_job *job; /* NULL: it has ended */
     uint32_t crc;
-    int round; /* how often the client has waited before */
+    int round;       /* how often the client has waited before */
+    bool reply_only; /* checksum_begin() */
 };
 struct checksum_job {
     struct event_post post;     /* must be first */
@@ -68,14 +69,42 @@ static void wait_over(void *state) {
     mem_free(wait);
 }
 
-static void wait_for_job(struct call *call, struct blob *blob, int round) {
+static void wait_on(struct call *call, struct checksum_wait *wait) {
+    call_block(call, &(struct blocking){.changes_later = true, .until_done = true, .state = wait, .ended = wait_over});
+}
+
+static void wait_for_job(struct call *call, struct blob *blob, int round, bool reply_only) {
+    computed++;
+    computed_bytes += blob->len;
     struct checksum_wait *wait = mem_alloc(sizeof *wait);
     struct checksum_job *job = mem_alloc(sizeof *job);
     *job = (struct checksum_job){.post = {.run = job_ended, .drop = job_free}, .wait = wait, .blob = blob_hold(blob)};
-    *wait = (struct checksum_wait){.blob = blob_hold(blob), .job = job, .round = round};
+    *wait = (struct checksum_wait){.blob = blob_hold(blob), .job = job, .round = round, .reply_only = reply_only};
     again_init(&wait->again, call);
-    call_block(call, &(struct blocking){.changes_later = true, .until_done = true, .state = wait, .ended = wait_over});
+    wait_on(call, wait);
     background_submit(BACKGROUND_CHECKSUM, job_run, job);
+}
+
+static bool may_wait(const struct call *call, const struct blob *blob) {
+    const struct client *client = call->client;
+    return blob->len > AT_ONCE_MAX && client->conn && !(client->flags & CLIENT_DENY_BLOCKING) &&
+           background_is_parallel(BACKGROUND_CHECKSUM);
+}
+
+bool checksum_begin(struct call *call, struct blob *blob) {
+    if (blob->crc || !may_wait(call, blob)) return false;
+    wait_for_job(call, blob, 0, true);
+    return true;
+}
+
+enum checksum_state checksum_state(struct call *call, uint64_t *length, uint32_t *crc) {
+    struct checksum_wait *wait = call_wait(call, wait_over);
+    if (!wait || !wait->reply_only) return CHECKSUM_NONE;
+    *length = wait->blob->len;
+    *crc = wait->crc;
+    if (!wait->job) return CHECKSUM_THERE;
+    wait_on(call, wait);
+    return CHECKSUM_WAITS;
 }
 
 bool checksum_find(struct call *call, struct blob *blob, uint32_t *crc) {
@@ -84,13 +113,12 @@ bool checksum_find(struct call *call, struct blob *blob, uint32_t *crc) {
     *crc = waited ? wait->crc : blob->crc;
     if (*crc || waited) return true;
     int round = wait ? wait->round + 1 : 0; /* the value was replaced while the client waited */
-    bool may_wait = call->client->conn && !(call->client->flags & CLIENT_DENY_BLOCKING) && round < ROUNDS_MAX;
-    computed++;
-    computed_bytes += blob->len;
-    if (blob->len > AT_ONCE_MAX && may_wait && background_is_parallel(BACKGROUND_CHECKSUM)) {
-        wait_for_job(call, blob, round);
+    if (round < ROUNDS_MAX && may_wait(call, blob)) {
+        wait_for_job(call, blob, round, false);
         return false;
     }
+    computed++;
+    computed_bytes += blob->len;
     *crc = blob->crc = crc32c(0, blob->data, blob->len);
     return true;
 }
