@@ -80,6 +80,7 @@ struct region {
     uint32_t units, free_units;
     uint32_t touched_units; /* those before it are not populated */
     uint32_t longest;       /* upper bound of the longest run of free units; often an overestimate */
+    uint64_t emptied;       /* the value of arena.emptied when it became empty */
     uint64_t *bits;         /* a bit for each unit: in use */
     /* For each unit of a run the run. For the first unit of a large block: one, 31 bits of how many units there are,
      * and the period (below) in which it was taken. */
@@ -106,6 +107,7 @@ static struct {
     uint64_t *indices; /* a bit for each: in use */
     struct value_arena_stats stats;
     size_t empty_bytes; /* of regions */
+    uint64_t emptied;   /* times that a region became empty */
     /* The most bytes of regions that were not empty at a time: since aged_ms, and in the period before. */
     size_t peak, peak_before;
     uint64_t aged_ms;
@@ -162,11 +164,17 @@ static uint32_t next_bit(const uint64_t *bits, uint32_t from, uint32_t end, bool
 }
 
 static void set_bits(uint64_t *bits, uint32_t from, uint32_t count, bool value) {
-    for (uint32_t i = from; i < from + count; i++) {
+    for (uint32_t end = from + count, next; from < end; from = next) {
+        next = (from / 64 + 1) * 64;
+        uint64_t mask = UINT64_MAX << from % 64;
+        if (next > end) {
+            mask &= UINT64_MAX >> (next - end);
+            next = end;
+        }
         if (value)
-            bits[i / 64] |= UINT64_C(1) << i % 64;
+            bits[(next - 1) / 64] |= mask;
         else
-            bits[i / 64] &= ~(UINT64_C(1) << i % 64);
+            bits[(next - 1) / 64] &= ~mask;
     }
 }
 
@@ -355,18 +363,18 @@ void value_arena_age(uint64_t now_ms) {
     pthread_mutex_unlock(&arena.lock);
 }
 
-/* An empty region that the caller holds and that should be freed. It stays until the caller releases it. */
+/* An empty region that the caller holds and that should be freed: the one that was not used for the longest time. It
+ * stays until the caller releases it. */
 static const struct value_region *find_to_go(bool (*holds)(void *context, const struct value_region *region),
                                              void *context) {
-    const struct value_region *found = NULL;
+    const struct region *found = NULL;
     pthread_mutex_lock(&arena.lock);
     list_each_entry(&arena.regions, struct region, link, region) {
         if (!is_surplus(region) || !holds(context, &region->shown)) continue;
-        found = &region->shown;
-        break;
+        if (!found || region->emptied < found->emptied) found = region;
     }
     pthread_mutex_unlock(&arena.lock);
-    return found;
+    return found ? &found->shown : NULL;
 }
 
 void value_arena_sweep(bool (*holds)(void *context, const struct value_region *region),
@@ -437,6 +445,7 @@ static void give_units(struct region *region, uint32_t first, uint32_t count) {
     must_within(region->free_units, region->units);
     region->longest = region->free_units;
     if (region->free_units < region->units) return;
+    region->emptied = ++arena.emptied;
     arena.empty_bytes += region->shown.size;
     region_may_go(region);
 }
