@@ -28,7 +28,8 @@ enum {
     /* Bytes of placements of a run that complete together, at most. Nobody waits for those of WRITEs but the memory of
      * the values. */
     SILENT_WRITES = 8 * 1024 * 1024,
-    SILENT_READS = 512 * 1024,
+    SILENT_READS = 4 * 1024 * 1024,
+    SMALL_READ = 1024 * 1024, /* half of the READs that are possible are done sooner than a sleep and a wake-up */
 };
 
 static inline bool is_large(const struct placement *placement) {
@@ -122,7 +123,7 @@ static bool post_piece(struct rdma_connection *c, struct placement *placement, s
     if (rdma_seq_reached(c->send.posted, c->send.last_signalled)) c->send.place_silent = 0;
     c->send.place_silent += len;
     bool signal = whole && (c->send.places.len == 1 || c->send.place_silent >= (reads ? SILENT_READS : SILENT_WRITES));
-    if (reads && (c->send.place_reads + 1) % ((reads_depth(c) + 1) / 2) == 0) signal = true;
+    if (reads && len < SMALL_READ && (c->send.place_reads + 1) % ((reads_depth(c) + 1) / 2) == 0) signal = true;
     uint32_t copied = wr->sg_list->addr == (uintptr_t)data ? 0 : len;
     if (reads ? !rdma_send_read(c, wr, signal) : !rdma_send_write(c, wr, copied, signal)) return false;
     if (c->end_pending) return false; /* posting failed: the placement is dropped, and perhaps gone */
@@ -184,9 +185,10 @@ bool rdma_place_post(struct rdma_connection *c, uint64_t *began_us) {
 }
 
 bool rdma_place_is_silent(const struct rdma_connection *c) {
-    if (!c->send.placed.len) return false;
-    const struct placement *last = container_of(c->send.placed.head.prev, struct placement, link);
-    return !rdma_seq_reached(last->last_seq, c->send.last_signalled);
+    const struct list_link *link = NULL;
+    if (c->send.placed.len) link = c->send.placed.head.prev;
+    if (c->send.places.len && first_place(c)->posted) link = &first_place(c)->link;
+    return link && !rdma_seq_reached(container_of(link, struct placement, link)->last_seq, c->send.last_signalled);
 }
 
 void rdma_place_resume(struct rdma_device *device) {

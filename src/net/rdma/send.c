@@ -509,8 +509,8 @@ void rdma_send_pump(struct rdma_connection *c) {
     }
     /* No request that is outstanding will call this again. */
     bool silent = rdma_seq_reached(c->send.last_signalled, c->send.retired);
-    if (__builtin_expect(c->send.placed.len != 0, 0) && silent && rdma_place_is_silent(c) && send_space(c) &&
-        !c->end_pending)
+    if (__builtin_expect(c->send.placed.len || c->send.places.len, 0) && silent && rdma_place_is_silent(c) &&
+        send_space(c) && !c->end_pending)
         post_marker(c);
     reap(c);
 }

@@ -58,7 +58,7 @@ void rdma_place(struct output *out, struct placement *placement); /* an operatio
 uint64_t rdma_place_ahead(const struct rdma_connection *c); /* bytes of the stream before the next one; or UINT64_MAX */
 /* Posts a part of the next one. False: it has to wait; sending is resumed when it can go on. */
 bool rdma_place_post(struct rdma_connection *c, uint64_t *began_us); /* 0 at first, in a run of calls */
-bool rdma_place_is_silent(const struct rdma_connection *c); /* no request will report the end of the last one */
+bool rdma_place_is_silent(const struct rdma_connection *c); /* no request reports the end of the last one posted */
 void rdma_place_resume(struct rdma_device *device);         /* memory of values was registered */
 void rdma_place_reap(struct rdma_connection *c);            /* ends those whose requests have completed */
 void rdma_place_drop(struct rdma_connection *c);            /* drops those that are not posted; the others end later */
