@@ -102,6 +102,8 @@ static struct {
     pthread_mutex_t lock;
     bool tried;
     struct list regions;
+    struct list gone; /* regions that are not used any more and are still mapped */
+    bool ending;      /* a job unmaps them */
     struct list runs[CLASSES];
     size_t limit, granules;
     uint64_t *indices; /* a bit for each: in use */
@@ -196,12 +198,14 @@ static void after_fork_in_child(void) {
 struct cache;
 static void cache_end(void *ended);
 static void cache_flush(struct cache *cache);
+static void unlock_arena(void);
 
 bool value_arena_open(void) {
     pthread_mutex_lock(&arena.lock);
     if (!arena.tried) {
         arena.tried = true;
         list_init(&arena.regions);
+        list_init(&arena.gone);
         list_init(&arena.caches);
         for (int i = 0; i < CLASSES; i++) list_init(&arena.runs[i]);
         size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
@@ -225,7 +229,7 @@ bool value_arena_open(void) {
 void value_arena_set_limit(size_t bytes) {
     pthread_mutex_lock(&arena.lock);
     arena.limit = bytes;
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }
 
 /* Finds `count` consecutive free granules and returns the first. */
@@ -323,21 +327,49 @@ static void note_peak(void) {
 
 static bool region_may_go(struct region *region) {
     if (!is_surplus(region) || region->shown.holders) return false;
+    list_remove(&arena.regions, &region->link);
+    list_append(&arena.gone, &region->link);
+    arena.stats.mapped -= region->shown.size;
+    arena.stats.regions--;
+    arena.stats.overhead -= region_overhead(region);
+    arena.empty_bytes -= region->shown.size;
+    return true;
+}
+
+/* Without the lock, and, where there is one, in a background thread: it takes milliseconds. */
+static void region_end(struct region *region) {
     char *base = region->shown.base;
     size_t size = region->shown.size, first = (size_t)(base - value_arena_map.base) >> VALUE_GRANULE_BITS;
     ASAN_UNPOISON_MEMORY_REGION(base, size);
+    madvise(base, size, MADV_REMOVE); /* frees the pages without keeping other threads from mapping memory */
     /* If the addresses cannot be reserved again, empty pages keep occupying them. */
-    if (mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-        madvise(base, size, MADV_REMOVE);
+    mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    pthread_mutex_lock(&arena.lock);
     for (size_t i = 0; i < size >> VALUE_GRANULE_BITS; i++) value_arena_map.regions[first + i] = NULL;
     set_bits(arena.indices, region->shown.index, 1, false);
-    list_remove(&arena.regions, &region->link);
-    arena.stats.mapped -= size;
-    arena.stats.regions--;
-    arena.stats.overhead -= region_overhead(region);
-    arena.empty_bytes -= size;
+    pthread_mutex_unlock(&arena.lock);
     description_free(region);
-    return true;
+}
+
+static void end_gone(void *unused) {
+    for (;;) {
+        pthread_mutex_lock(&arena.lock);
+        struct region *region = arena.gone.len ? container_of(list_first(&arena.gone), struct region, link) : NULL;
+        if (region)
+            list_remove(&arena.gone, &region->link);
+        else
+            arena.ending = false;
+        pthread_mutex_unlock(&arena.lock);
+        if (!region) return;
+        region_end(region);
+    }
+}
+
+static void unlock_arena(void) {
+    bool end = arena.gone.len && !arena.ending;
+    if (end) arena.ending = true;
+    pthread_mutex_unlock(&arena.lock);
+    if (end) background_submit(BACKGROUND_LAZY_FREE, end_gone, NULL);
 }
 
 static void free_surplus(uint64_t budget_us) {
@@ -360,7 +392,7 @@ void value_arena_age(uint64_t now_ms) {
     pthread_mutex_lock(&arena.lock);
     if (now_ms - arena.aged_ms >= PEAK_MS) age(now_ms);
     free_surplus(AGE_BUDGET_US);
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }
 
 /* An empty region that the caller holds and that should be freed: the one that was not used for the longest time. It
@@ -373,7 +405,7 @@ static const struct value_region *find_to_go(bool (*holds)(void *context, const 
         if (!is_surplus(region) || !holds(context, &region->shown)) continue;
         if (!found || region->emptied < found->emptied) found = region;
     }
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
     return found ? &found->shown : NULL;
 }
 
@@ -381,13 +413,13 @@ void value_arena_sweep(bool (*holds)(void *context, const struct value_region *r
                        bool (*release)(void *context, const struct value_region *region), void *context) {
     cache_flush(my_cache);
     for (const struct value_region *region; (region = find_to_go(holds, context)) && release(context, region);)
-        value_arena_release(region);
+        continue;
 }
 
 void value_arena_hold(const struct value_region *region) {
     pthread_mutex_lock(&arena.lock);
     ((struct region *)region)->shown.holders++;
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }
 
 void value_arena_release(const struct value_region *region) {
@@ -395,7 +427,7 @@ void value_arena_release(const struct value_region *region) {
     must(((struct region *)region)->shown.holders > 0);
     ((struct region *)region)->shown.holders--;
     region_may_go((struct region *)region);
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }
 
 /* --- Units --- */
@@ -610,14 +642,14 @@ static void cache_flush(struct cache *cache) {
     if (!cache || in_child) return;
     lock_arena();
     for (uint32_t class = 0; class < CLASSES; class ++) cache_give(cache, class, cache->classes[class].count);
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }
 
 static void cache_end(void *ended) {
     cache_flush(ended);
     pthread_mutex_lock(&arena.lock);
     list_remove(&arena.caches, &((struct cache *)ended)->link);
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
     mem_free(ended);
 }
 
@@ -626,7 +658,7 @@ static void cache_begin(void) {
     pthread_setspecific(cache_key, my_cache);
     pthread_mutex_lock(&arena.lock);
     list_append(&arena.caches, &my_cache->link);
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }
 
 static void *cache_take(uint32_t class) {
@@ -638,7 +670,7 @@ static void *cache_take(uint32_t class) {
             if (!block) break;
             cache->classes[class].blocks[cache->classes[class].count++] = block;
         }
-        pthread_mutex_unlock(&arena.lock);
+        unlock_arena();
         uint32_t got = cache->classes[class].count;
         cache_count(cache, (size_t)got * class_size(class), got);
         if (!got) return NULL;
@@ -653,7 +685,7 @@ static void cache_put(uint32_t class, void *block) {
     if (cache->classes[class].count == depth) {
         lock_arena();
         cache_give(cache, class, (depth + 1) / 2);
-        pthread_mutex_unlock(&arena.lock);
+        unlock_arena();
     }
     cache->classes[class].blocks[cache->classes[class].count++] = block;
     cache_count(cache, class_size(class), 1);
@@ -678,7 +710,7 @@ static void give_deferred(void *arg) {
     for (size_t at = 0; at < list->count;) {
         lock_arena();
         for (int i = 0; i < AT_ONCE && at < list->count; i++) give_block(list->blocks[at++]);
-        pthread_mutex_unlock(&arena.lock);
+        unlock_arena();
     }
     mem_free(list->blocks);
     mem_free(list);
@@ -693,7 +725,7 @@ void value_arena_defer_free(bool defer_them) {
         children++;
         if (++arena.period == 0) arena.period = 1;
     } else if (--children) {
-        pthread_mutex_unlock(&arena.lock);
+        unlock_arena();
         return;
     }
     atomic_store(&deferring, defer_them);
@@ -703,7 +735,7 @@ void value_arena_defer_free(bool defer_them) {
         arena.deferred = NULL;
         arena.deferred_count = arena.deferred_capacity = 0;
     }
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
     blob_set_large_use(defer_them ? BLOB_LARGE_READ_BY_CHILD : BLOB_LARGE_OWN);
     if (list) background_submit(BACKGROUND_LAZY_FREE, give_deferred, list);
 }
@@ -714,7 +746,7 @@ bool value_arena_is_writable(const void *block) {
     if (!atomic_load(&deferring)) return true;
     pthread_mutex_lock(&arena.lock);
     bool fresh = is_fresh(block, owner_of(block, &region, &unit));
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
     return fresh;
 }
 
@@ -732,7 +764,7 @@ void *value_arena_take(size_t size, size_t *usable) {
     } else {
         lock_arena();
         block = small ? take_small(class) : take_large(size, usable);
-        pthread_mutex_unlock(&arena.lock);
+        unlock_arena();
     }
     if (!block) return NULL;
     ASAN_UNPOISON_MEMORY_REGION(block, *usable);
@@ -759,7 +791,7 @@ void value_arena_give(void *block) {
         defer(block);
     else
         give_block(block);
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }
 
 size_t value_arena_block_size(const void *block) {
@@ -773,7 +805,7 @@ void value_arena_trim(void) {
     cache_flush(my_cache);
     pthread_mutex_lock(&arena.lock);
     forget_peak();
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }
 
 void value_arena_read_stats(struct value_arena_stats *stats) {
@@ -784,5 +816,5 @@ void value_arena_read_stats(struct value_arena_stats *stats) {
         stats->used -= atomic_load_explicit(&cache->bytes, memory_order_relaxed);
         stats->blocks -= atomic_load_explicit(&cache->count, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&arena.lock);
+    unlock_arena();
 }

@@ -7,6 +7,8 @@
  *
  * Regions are shared with forked children; see value_arena_defer_free() for the consequences.
  *
+ * Pages go back to the system in a background thread, which takes milliseconds for a large region.
+ *
  * Any thread may take and give blocks. The bytes count as used memory (lib/system/memory.h), like any other allocation.
  */
 #ifndef NET_VALUE_ARENA_H
@@ -60,15 +62,15 @@ void value_arena_age(uint64_t now_ms);
 void value_arena_trim(void);
 void value_arena_read_stats(struct value_arena_stats *stats);
 
-/* An empty region stays until each of its holders has released it here. The sweep visits the regions that should be
- * freed and that the caller holds, as `holds` says; `release` undoes the holder's work. If it returns false, it
- * could not, and the sweep ends. A block may be taken in such a region meanwhile; the region then stays, without the
- * holder. */
+/* An empty region stays until each of its holders has released it. The sweep visits the regions that should be freed
+ * and that the caller holds, as `holds` says; `release` begins to undo the holder's work, which ends, on any thread,
+ * with value_arena_release(), and the caller does not hold the region from then on. If it returns false, it could not,
+ * and the sweep ends. A block may be taken in such a region meanwhile; the region then stays, without the holder. */
 void value_arena_sweep(bool (*holds)(void *context, const struct value_region *region),
                        bool (*release)(void *context, const struct value_region *region), void *context);
 /* Adds a holder. The caller must know a block in the region that is in use. */
 void value_arena_hold(const struct value_region *region);
-/* Removes a holder; does nothing while a block in the region is in use. */
+/* Removes a holder. An empty region may go then. Any thread. */
 void value_arena_release(const struct value_region *region);
 
 /* The region that contains `address`; NULL: not in the arena. It stays valid while a block in it is in use. */

@@ -1,5 +1,6 @@
 /* loop.c: the list of the process's loops, the sum of their counters, and tidying. See loop.h. */
 #include "net/rdma/loop.h"
+#include "lib/system/background.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "net/rdma/device.h"
@@ -49,6 +50,8 @@ static void loop_trim(struct rdma_loop *owner) {
         rdma_polls_tidy(&device->polls);
         value_arena_trim();
         rdma_values_tidy(&device->values, UINT64_MAX);
+        background_drain(BACKGROUND_REGISTER);
+        background_drain(BACKGROUND_LAZY_FREE); /* which unmaps */
         rdma_memory_trim(&device->memory);
     }
 }

@@ -203,14 +203,32 @@ bool rdma_values_pending(const struct rdma_values *values, const void *data) {
     return region && has_job(values, region);
 }
 
-static bool forget(struct rdma_values *values, const struct value_region *region) {
-    struct ibv_mr *mr = region->index < values->count ? values->regions[region->index] : NULL;
-    if (!mr || !rdma_unregister_claimed(values->memory, mr)) return false;
+/* The end of a registration, by the background thread: it takes milliseconds for a large region. */
+struct forget_job {
+    struct ibv_mr *mr;
+    const struct value_region *region;
+};
+
+static void run_forget(void *arg) {
+    struct forget_job *job = arg;
+    int error = ibv_dereg_mr(job->mr);
+    if (error)
+        log_warning("RDMA: cannot unregister memory of values: %s", strerror(error)); /* the region stays */
+    else {
+        uncharge_region(job->region);
+        value_arena_release(job->region);
+    }
+    mem_free(job);
+}
+
+static void forget(struct rdma_values *values, const struct value_region *region) {
+    struct forget_job *job = mem_alloc(sizeof *job);
+    *job = (struct forget_job){values->regions[region->index], region};
     values->regions[region->index] = NULL;
     values->held--;
-    uncharge_region(region);
     values->memory->stats->value_regions--;
-    return true;
+    values->memory->stats->memory_regions--;
+    background_submit(BACKGROUND_REGISTER, run_forget, job);
 }
 
 /* One round of tidying. */
@@ -229,7 +247,8 @@ static bool release(void *context, const struct value_region *region) {
     struct values_tidy *tidy = context;
     tidy->more = tidy->begun && clock_monotonic_us() - tidy->began_us >= tidy->budget_us;
     tidy->begun = true;
-    return !tidy->more && forget(tidy->values, region);
+    if (!tidy->more) forget(tidy->values, region);
+    return !tidy->more;
 }
 
 bool rdma_values_tidy(struct rdma_values *values, uint64_t budget_us) {
@@ -248,9 +267,9 @@ void rdma_values_free(struct rdma_values *values) {
     finish_jobs(values);
     for (uint32_t i = 0; i < values->count; i++) {
         if (!values->regions[i]) continue;
-        const struct value_region *region = value_arena_region(values->regions[i]->addr);
-        if (forget(values, region)) value_arena_release(region);
+        forget(values, value_arena_region(values->regions[i]->addr));
     }
+    background_drain(BACKGROUND_REGISTER); /* the protection domain goes next */
     mem_free(values->regions);
     *values = (struct rdma_values){.memory = values->memory, .loop = values->loop};
 }

@@ -63,8 +63,8 @@ bool rdma_values_pending(const struct rdma_values *values, const void *data);
 /* Whether a registration has ended since the last call, successfully or not: what waits for it may go on. */
 bool rdma_values_ended(struct rdma_values *values);
 
-/* Unregisters and frees empty regions, one at least, for about `budget_us`: it takes milliseconds for a large region.
- * True: more are left. */
+/* Has empty regions unregistered and freed in the background, one at least, for about `budget_us`. True: more are left.
+ */
 bool rdma_values_tidy(struct rdma_values *values, uint64_t budget_us);
 void rdma_values_free(struct rdma_values *values); /* unregisters all; no request may be outstanding */
 uint64_t rdma_values_bytes(void);                  /* of registered regions, in the process */
