@@ -113,7 +113,7 @@ bool expire_time_is_past(const struct call *call, int64_t at) {
 void expire_now(struct call *call, struct slice key) {
     bool lazy = store_settings.lazy_expire;
     call_propagate(call, 2, (struct slice[]){lazy ? SLICE("UNLINK") : SLICE("DEL"), key});
-    db_delete(call->db, key, lazy);
+    db_delete_as(call->db, key, lazy, REMOVAL_EXPIRED);
     notify(call->db, NOTIFY_EXPIRED, "expired", key);
     store_stats.expired_keys++;
     call->dirty++;

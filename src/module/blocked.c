@@ -7,8 +7,10 @@
 #include "script/script_run.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/server.h"
+#include <errno.h>
 
 static struct list pending = LIST_INIT(pending);
 
@@ -139,7 +141,7 @@ static struct ValkeyModuleBlockedClient *blocked_new(ValkeyModuleCtx *ctx, Valke
 static bool block(ValkeyModuleCtx *ctx, struct ValkeyModuleBlockedClient *bc, struct blocking *how) {
     struct client *client = ctx->client;
     const char *error = NULL;
-    if (!ctx->call || ctx->call->blocked || !call_may_block(ctx->call))
+    if (!ctx->call || ctx->flags & CONTEXT_LISTENER || ctx->call->blocked || !call_may_block(ctx->call))
         error = script_running ? "ERR Blocking module command called from Lua script"
                                : "ERR Blocking module command called from transaction";
     else if (ctx->flags & CONTEXT_BLOCKED_REPLY)
@@ -156,9 +158,44 @@ static bool block(ValkeyModuleCtx *ctx, struct ValkeyModuleBlockedClient *bc, st
     return true;
 }
 
+/* --- In a listener of a keyspace event the command has been executed, and its reply waits --- */
+
+static void pinned_freed(struct client *client);
+static struct client_listener pinned_listener = {.freed = pinned_freed};
+
+static void pinned_freed(struct client *client) {
+    struct ValkeyModuleBlockedClient *bc = client_state(client, &pinned_listener);
+    if (!bc) return;
+    client_set_state(client, &pinned_listener, NULL);
+    bc->pinned = NULL;
+    bc->client = client;
+    blocked_ended(bc); /* the module is told, and calls UnblockClient */
+}
+static void pinned_continue(struct ValkeyModuleBlockedClient *bc) {
+    struct client *client = bc->pinned;
+    client_set_state(client, &pinned_listener, NULL);
+    bc->pinned = NULL;
+    reply_barrier_unpin(client);
+}
+/* NULL: the command may not wait. The module's functions for a reply and a timeout are not called. */
+static ValkeyModuleBlockedClient *block_in_listener(ValkeyModuleCtx *ctx) {
+    struct client *client = ctx->client;
+    errno = ENOTSUP;
+    if (!client || !client->conn || dispatch_is_nested() || dispatch_running()->blocked ||
+        client->flags & (CLIENT_CLOSING | CLIENT_DENY_BLOCKING) || !reply_barrier_pin(client))
+        return NULL;
+    errno = 0;
+    struct ValkeyModuleBlockedClient *bc = blocked_new(ctx, NULL, NULL, NULL);
+    bc->pinned = client;
+    bc->client_id = client->id;
+    client_set_state(client, &pinned_listener, bc);
+    return bc;
+}
+
 ValkeyModuleBlockedClient *api_BlockClient(ValkeyModuleCtx *ctx, ValkeyModuleCmdFunc reply_callback,
                                            ValkeyModuleCmdFunc timeout_callback,
                                            void (*free_privdata)(ValkeyModuleCtx *, void *), long long timeout_ms) {
+    if (ctx->flags & CONTEXT_LISTENER) return block_in_listener(ctx);
     struct ValkeyModuleBlockedClient *bc = blocked_new(ctx, reply_callback, timeout_callback, free_privdata);
     bool waits = timeout_ms > 0;
     block(ctx, bc,
@@ -216,6 +253,7 @@ void api_SignalKeyAsReady(ValkeyModuleCtx *ctx, ValkeyModuleString *key) {
 
 static void blocked_continue(struct ValkeyModuleBlockedClient *bc) {
     bc->unblocked = true;
+    if (bc->pinned) pinned_continue(bc);
     if (bc->client)
         blocking_call_again(bc->client); /* ends the wait, which frees it */
     else

@@ -23,6 +23,7 @@ struct ValkeyModuleBlockedClient {
     bool unblocked; /* UnblockClient was called and has reached the main thread */
     bool asked;     /* UnblockClient was called, and `data` is set; atomic */
     bool aborted, replied;
+    struct client *pinned;                  /* whose reply waits, for a listener of its command; NULL: none does */
     bool on_keys, timed;                    /* timed: the wait has a timeout */
     uint64_t measure_began_us, measured_us; /* BlockedClientMeasureTimeStart; 0: none runs */
     struct memory_output output;            /* what contexts of threads have replied */

@@ -177,6 +177,25 @@ static void message_received(struct slice sender, const struct cluster_module_me
     list_append(&messages, &message->link);
 }
 
+/* Modules that keep keys elsewhere must know of slots that arrive and leave. */
+static const char *migration_refused(void) {
+    static char text[256];
+    list_each(modules_all(), link) {
+        const struct module *module = container_of(link, struct module, link);
+        if (!module->name || module->options & VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION) continue;
+        snprintf(text, sizeof text,
+                 "ERR The module %.100s does not support atomic slot migrations. Please ensure all modules have "
+                 "declared support for atomic slot migration and try again",
+                 module->name);
+        return text;
+    }
+    return NULL;
+}
+
+void module_cluster_start(void) {
+    cluster_migration_refused = migration_refused;
+}
+
 void api_RegisterClusterMessageReceiver(ValkeyModuleCtx *ctx, uint8_t type,
                                         ValkeyModuleClusterMessageReceiver callback) {
     if (!server.cluster_enabled) return;

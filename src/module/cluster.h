@@ -2,5 +2,6 @@
 #ifndef MODULE_CLUSTER_H
 #define MODULE_CLUSTER_H
 
+void module_cluster_start(void);
 void messages_before_wait(void); /* delivers those that could not be delivered within a call or a load */
 #endif

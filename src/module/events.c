@@ -244,6 +244,7 @@ static void wanted_changed(void) {
     server_events_wanted = 0;
     for (int i = 0; i < EVENTS; i++)
         if (subscribers[i]) server_events_wanted |= 1u << i;
+    store_settings.reports_removals = subscribers[VALKEYMODULE_EVENT_KEY] > 0;
     bool results = subscribers[VALKEYMODULE_EVENT_COMMAND_RESULT_SUCCESS] ||
                    subscribers[VALKEYMODULE_EVENT_COMMAND_RESULT_FAILURE];
     if (results)

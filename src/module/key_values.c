@@ -210,6 +210,22 @@ int api_HashGet(ValkeyModuleKey *key, int flags, ...) {
     return VALKEYMODULE_OK;
 }
 
+/* The field must exist. The server copies the bytes. */
+int api_HashSetStringRef(ValkeyModuleKey *key, ValkeyModuleString *field, const char *buf, size_t len) {
+    struct entry *entry = key_entry(key);
+    if (!key_is_writable(key) || !key_has_type(entry, TYPE_HASH, false)) return VALKEYMODULE_ERR;
+    if (!hash_set_reference(key->db, entry, module_string_slice(field), (struct slice){buf, len}))
+        return VALKEYMODULE_ERR;
+    db_changed(key->db, key_name(key));
+    return VALKEYMODULE_OK;
+}
+/* Of what is no hash it returns VALKEYMODULE_ERR, which is 1, as Valkey does. */
+int api_HashHasStringRef(ValkeyModuleKey *key, ValkeyModuleString *field) {
+    const struct entry *entry = key_entry(key);
+    if (!key_has_type(entry, TYPE_HASH, false)) return VALKEYMODULE_ERR;
+    return hash_is_reference(entry, module_string_slice(field));
+}
+
 /* --- Sorted sets --- */
 
 static bool zset_for(ValkeyModuleKey *key, struct zset *zset, bool creates) {

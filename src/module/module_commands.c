@@ -273,6 +273,7 @@ static void init(void) {
     crash_set_modules(write_crash);
     module_events_start();
     module_users_start();
+    module_cluster_start();
 }
 static void modules_before_wait(void) {
     module_jobs_before_wait();

@@ -10,6 +10,7 @@
 #include "lib/system/memory.h"
 #include "module/context.h"
 #include "module/events.h"
+#include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include "server/config/config.h"
@@ -73,6 +74,7 @@ static void subscription_call(struct module_subscription *subscription, const st
     context_init(&ctx, subscription->module);
     ctx.db = event->db;
     ctx.client = dispatch_requester();
+    ctx.call = (struct call *)(uintptr_t)dispatch_running(); /* its name */
     ctx.flags |= CONTEXT_LISTENER;
     if (propagate_is_grouped()) ctx.flags |= CONTEXT_THREAD_SAFE; /* it begins no group of its own */
     store_settings.lookups_keep_expired++;                        /* no event "expired" comes while a listener runs */
@@ -133,6 +135,8 @@ static void listener_update(void) {
     else
         notify_unlisten(&listener);
     if (wanted) notify_set_classes(&listener, wanted);
+    /* A listener may let the client of the command wait. */
+    reply_barrier_may_pin(!wanted ? PIN_NONE : wanted & (NOTIFY_KEY_MISS | NOTIFY_EXPIRED) ? PIN_ALL : PIN_WRITES);
 }
 
 /* --- Jobs for later: they may change data --- */

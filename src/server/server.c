@@ -5,6 +5,7 @@
 
 struct server server = {.mode = "standalone"};
 const struct cluster_hooks *cluster_hooks;
+const char *(*cluster_migration_refused)(void);
 void (*cluster_module_received)(struct slice sender, const struct cluster_module_message *message);
 struct turn_stats turn_stats;
 static const struct server_part **parts; /* ends with NULL */

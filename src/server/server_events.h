@@ -18,7 +18,8 @@ enum server_event {
     EVENT_LOADING_PROGRESS = 10,    /* 0: of an RDB file, 1: of an append-only file; int: percent */
     EVENT_ASYNC_LOAD = 14,          /* 0: started, 1: aborted, 2: completed */
     EVENT_FORK_CHILD = 13,          /* 0: born, 1: died */
-    EVENT_KEY = 17,                 /* 1: expires, 2: is evicted; before it is deleted. struct key_event */
+    EVENT_KEY = 17,                 /* 0: is deleted, 1: expires, 2: is evicted, 3: is overwritten; before that. struct
+                                       key_event */
     EVENT_AUTHENTICATION = 18,      /* struct authentication_event */
     EVENT_COMMAND_REJECTED = 22,    /* struct rejection_event */
     EVENT_COMMAND_ACL_REJECTED = 23 /* enum user_denial; USER_ALLOWED: it has not authenticated */

@@ -76,6 +76,10 @@ static void evicted(struct db *db, struct slice key) {
     listeners_call(&listeners, struct store_listener, hooks.evicted, db, key);
 }
 
+static void removing(struct db *db, struct slice key, enum removal removal) {
+    static const unsigned kinds[] = {[REMOVAL_DELETED] = 0, [REMOVAL_EXPIRED] = 1, [REMOVAL_OVERWRITTEN] = 3};
+    server_event(EVENT_KEY, kinds[removal], &(struct key_event){db, key});
+}
 static void flushed(struct db *db, size_t keys) {
     listeners_call(&listeners, struct store_listener, hooks.flushed, db, keys);
 }
@@ -92,4 +96,5 @@ const struct store_hooks store_events = {.changed = store_changed,
                                          .evicted = evicted,
                                          .flushed = flushed,
                                          .slot_left = slot_left,
-                                         .swapped = swapped};
+                                         .swapped = swapped,
+                                         .removing = removing};

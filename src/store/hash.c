@@ -41,6 +41,7 @@ static inline bool field_take(struct hash_field *f, struct slice value, struct b
     size_t needed = sizeof *f + field_words(f) + name.len + value.len, usable = mem_size(f);
     if (value.len > HASH_EMBED_MAX || needed > usable || (usable > 64 && needed * 2 < usable)) return false;
     if (value.len) memmove((char *)name.data + name.len, value.data, value.len);
+    f->flags &= (uint8_t)~FIELD_REFERENCE;
     f->value_len = (uint16_t)value.len;
     if (blob) blob_release(blob);
     return true;
@@ -229,6 +230,20 @@ bool hash_put(struct db *db, struct entry *e, struct slice field, struct slice v
 bool hash_put_until(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob,
                     int64_t expire_at) {
     return hash_type_put(db, e, field, value, blob, expire_at);
+}
+
+bool hash_set_reference(struct db *db, struct entry *e, struct slice field, struct slice value) {
+    if (!hash_has(e, field)) return false;
+    if (packed(e)) convert(db, e, 0);
+    hash_type_put(db, e, field, value, NULL, HASH_KEEP);
+    struct hash_field *f = *hashtable_find_slot(table_of(e), field);
+    f->flags |= FIELD_REFERENCE;
+    return true;
+}
+bool hash_is_reference(const struct entry *e, struct slice field) {
+    if (packed(e)) return false;
+    const struct hash_field *f = table_find(e, field);
+    return f && f->flags & FIELD_REFERENCE;
 }
 
 void hash_set_expire(struct db *db, struct entry *e, struct slice field, int64_t at) {

@@ -56,6 +56,10 @@ enum { HASH_NEVER = -1, HASH_KEEP = -2 };
 bool hash_put_until(struct db *db, struct entry *entry, struct slice field, struct slice value, struct blob *blob,
                     int64_t expire_at);
 bool hash_delete(struct db *db, struct entry *entry, struct slice field); /* false: no such field */
+/* Sets a value that the caller also keeps, and notes that until the field gets another value. The field keeps its
+ * expiry. The hash has a copy of the bytes: it never depends on memory of a module. False: no such field. */
+bool hash_set_reference(struct db *db, struct entry *entry, struct slice field, struct slice value);
+bool hash_is_reference(const struct entry *entry, struct slice field);
 
 /* Expiry. */
 enum { HASH_NO_FIELD = -2 };

@@ -1,7 +1,7 @@
 /* hash_field.h: the layout of a field of a hash table, and the structure of a hash with field expiration; see hash.h.
  * For store/ only.
  *
- *     byte  0     flags: number and kinds of the words before the field's name
+ *     byte  0     flags: number and kinds of the words before the field's name; FIELD_REFERENCE: hash_set_reference()
  *     byte  1     length of the name if it is below 256
  *     bytes 2-3   length of the value if it is not in a blob
  *     words       [expiry, and index in the heap] [blob] [length of a long name], 8 bytes each
@@ -13,7 +13,15 @@
 #include "store/hash.h"
 #include "store/keyspace_layout.h"
 
-enum { FIELD_WORDS = 7, FIELD_LONG = 8, FIELD_BLOB = 16, FIELD_EXPIRES = 32, SHORT_FIELD_MAX = 255, WORD = 8 };
+enum {
+    FIELD_WORDS = 7,
+    FIELD_LONG = 8,
+    FIELD_BLOB = 16,
+    FIELD_EXPIRES = 32,
+    FIELD_REFERENCE = 64,
+    SHORT_FIELD_MAX = 255,
+    WORD = 8
+};
 
 struct hash_field {
     uint8_t flags, name_len;

@@ -297,6 +297,10 @@ void db_changed(struct db *db, struct slice key) {
 }
 
 bool db_delete(struct db *db, struct slice key, bool lazy) {
+    return db_delete_as(db, key, lazy, REMOVAL_DELETED);
+}
+bool db_delete_as(struct db *db, struct slice key, bool lazy, enum removal removal) {
+    if (unlikely(store_settings.reports_removals) && key_tables_find(&db->keys, key)) hook_removing(db, key, removal);
     before_key_changes(db, key);
     struct entry *e = key_tables_pop(&db->keys, key);
     if (!e) return false;
@@ -348,6 +352,11 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
         db_expire_entry(to_db, replaced);
         replaced = NULL;
     }
+    if (unlikely(store_settings.reports_removals)) {
+        bool within = from_db->keyspace == to_db->keyspace; /* otherwise a result that replaces a key */
+        if (replaced) hook_removing(to_db, entry_key(replaced), within ? REMOVAL_DELETED : REMOVAL_OVERWRITTEN);
+        hook_removing(from_db, from, REMOVAL_DELETED);
+    }
     db_unlink(from_db, old);
     if (replaced) db_unlink(to_db, replaced);
     struct table_position position;
@@ -374,6 +383,7 @@ struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, 
     void **ref = db_find_ref(to_db, entry_key_inline(e), &position);
     if (ref) {
         struct entry *replaced = *ref;
+        if (unlikely(store_settings.reports_removals)) hook_removing(to_db, entry_key(replaced), REMOVAL_DELETED);
         db_unlink(to_db, replaced);
         entry_dispose(replaced, to_db->id, store_settings.lazy_server_del);
     }

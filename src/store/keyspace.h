@@ -15,6 +15,7 @@ struct db; /* a numbered database */
 
 /* Any hook may be NULL. Hooks must not change the store. The key points into the entry and is invalid when the hook
  * returns. */
+enum removal { REMOVAL_DELETED, REMOVAL_EXPIRED, REMOVAL_OVERWRITTEN };
 struct store_hooks {
     void (*changed)(struct db *db,
                     struct slice key); /* value or existence changed; the functions below say when they call it */
@@ -32,6 +33,10 @@ struct store_hooks {
     /* Called before two databases are swapped. Called with the same database twice after its contents were replaced as
      * a whole (keyspace_replace()). */
     void (*swapped)(struct db *a, struct db *b);
+    /* Only with store_settings.reports_removals: a command is about to remove a key, or to replace its value as a
+     * whole. Changes nothing. The value that a command changes in place, and keys that leave with their database, are
+     * not reported; for expiry and eviction by the store there are the functions above. */
+    void (*removing)(struct db *db, struct slice key, enum removal removal);
 };
 /* Settings, set by the configuration. */
 struct store_settings {
@@ -48,6 +53,7 @@ struct store_settings {
                          keys meanwhile */
     unsigned lookups_keep_expired; /* not 0: only a lookup for a write deletes an expired key */
     bool active_rehashing;
+    bool reports_removals; /* calls hooks->removing */
     bool show_expired; /* while loading, and for commands of the primary's stream or of an import source: expired keys
                           and fields are visible */
     bool (*table_may_grow)(size_t bytes); /* whether a table of keys may allocate that much to grow; NULL: always */
@@ -142,7 +148,8 @@ void db_changed(struct db *db, struct slice key); /* reports that the structure 
 /* Deletes a key. Deleting an expired key calls `changed`, not `expired`. With `lazy` a large value is freed in the
  * background. False: no such key. */
 bool db_delete(struct db *db, struct slice key, bool lazy);
-struct entry *db_set_expire(struct db *db, struct entry *entry, int64_t at_ms); /* -1: none. Calls `changed` */
+bool db_delete_as(struct db *db, struct slice key, bool lazy, enum removal removal); /* what hooks->removing gets */
+struct entry *db_set_expire(struct db *db, struct entry *entry, int64_t at_ms);      /* -1: none. Calls `changed` */
 /* Moves the entry to another key and/or another database and replaces the target. `from` must exist. */
 struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db, struct slice to);
 struct entry *db_copy(struct db *from_db, struct entry *entry, struct db *to_db,

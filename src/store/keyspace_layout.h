@@ -65,6 +65,10 @@ static inline void hook_changed(struct db *db, const struct entry *e) {
     key_changed(db, entry_key_inline(e));
 }
 
+static inline void hook_removing(struct db *db, struct slice key, enum removal removal) {
+    if (db->keyspace->hooks.removing) db->keyspace->hooks.removing(db, key, removal);
+}
+
 /* Gives an entry of the tables a shape and updates the tables if it moves. `ref` is the address of the pointer to the
  * entry in `keys`; NULL: it is searched if needed. An entry that gains or loses its expiry is added to or removed from
  * `expires`. */

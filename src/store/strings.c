@@ -91,6 +91,7 @@ static struct entry *value_set(struct db *db, struct slice key, struct string_va
     struct table_position position;
     void **ref = db_find_ref(db, key, &position);
     *existed = ref != NULL;
+    if (ref && unlikely(store_settings.reports_removals)) hook_removing(db, key, REMOVAL_OVERWRITTEN);
     if (ref) return value_replace(db, *ref, ref, v, expire_at);
     struct entry *e = entry_make(key, value_shape(v, expire_at >= 0));
     value_write(e, v);

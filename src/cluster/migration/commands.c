@@ -17,6 +17,7 @@
 #include "server/command/command.h"
 #include "server/role.h"
 #include "server/server.h"
+#include "server/cluster_hooks.h"
 #include <limits.h>
 #include <string.h>
 
@@ -149,9 +150,16 @@ static bool plan_read(struct call *call, struct migration_plan *plan) {
     return true;
 }
 
+/* True: replied. */
+static bool refused_by_module(struct call *call) {
+    const char *error = cluster_migration_refused ? cluster_migration_refused() : NULL;
+    if (error) reply_error(call->reply, error);
+    return error;
+}
+
 void migration_migrateslots_run(struct call *call) {
     struct migration_plan plan = {0};
-    if (cluster_is_disabled(call)) return;
+    if (cluster_is_disabled(call) || refused_by_module(call)) return;
     if (!node_is_primary(this_cluster->myself)) {
         reply_error(call->reply, "ERR Slot migration can only be used on primary nodes.");
         return;
@@ -333,6 +341,7 @@ static void establish_run(struct call *call) {
         track_run(call, VERB_ESTABLISH);
         return;
     }
+    if (refused_by_module(call)) return;
     if (!node_is_primary(this_cluster->myself)) {
         reply_error(call->reply, "ERR Slot migration can only be used on primary nodes.");
         return;

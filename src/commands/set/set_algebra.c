@@ -180,7 +180,7 @@ static void store(struct call *call, enum set_operation operation, const char *e
     size_t len = set_len(&result);
     if (len) {
         bool existed = find_write(call, key);
-        if (existed) db_delete(call->db, key, store_settings.lazy_server_del);
+        if (existed) db_delete_as(call->db, key, store_settings.lazy_server_del, REMOVAL_OVERWRITTEN);
         db_add_value(call->db, key, TYPE_SET, result.encoding, result.value);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_SET, event, key);

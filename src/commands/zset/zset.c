@@ -20,7 +20,7 @@ void zset_store_result(struct call *call, struct slice key, struct zset *zset, c
     size_t len = zset_len(zset);
     if (len) {
         bool existed = find_write(call, key);
-        if (existed) db_delete(call->db, key, store_settings.lazy_server_del);
+        if (existed) db_delete_as(call->db, key, store_settings.lazy_server_del, REMOVAL_OVERWRITTEN);
         db_add_value(call->db, key, TYPE_ZSET, zset->encoding, zset->value);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_ZSET, event, key);

@@ -41,10 +41,12 @@ struct held_replies {
     size_t size;       /* bytes in the pieces before the one that is written to */
     bool replied;      /* replies to the client's requests were written since its last flush */
     bool only_reads;   /* nothing in it is a reply to a write, or a push */
+    bool pinned;
 };
 
 bool reply_barrier_armed, reply_barrier_pending;
 static bool reads_pass;
+static enum barrier_pinning pinning;
 static struct list barriers = LIST_INIT(barriers);
 static struct list waiting = LIST_INIT(waiting);
 static struct list waiters = LIST_INIT(waiters); /* struct barrier_waiter, in the order of their numbers */
@@ -221,7 +223,7 @@ static void batch_close(struct held_replies *held) {
     struct list_link *at = &waiting.head;
     piece_end(held);
     held->batch_end = held->last;
-    held->sequence = sequence_needed(held);
+    held->sequence = held->pinned ? UINT64_MAX : sequence_needed(held);
     held->of_call = false;
     while (at->prev != &waiting.head && container_of(at->prev, struct held_replies, link)->sequence > held->sequence)
         at = at->prev;
@@ -257,15 +259,27 @@ static bool may_write(uint32_t flags) {
     return (flags & (CMD_RUNS_QUEUED | CMD_MAY_REPLICATE)) == (CMD_RUNS_QUEUED | CMD_MAY_REPLICATE);
 }
 
+/* Nothing in it waits, now or after the running call. */
+static bool is_free_to_leave(const struct held_replies *held) {
+    return !dispatch_running() && !list_is_linked(&held->link) && !held->pinned && !held->requests_end &&
+           sequence_needed(held) <= released;
+}
+
 void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
     enum { READS = CMD_READONLY | CMD_SHOWS_DATA, ASKS = READS | CMD_WRITE | CMD_RUNS_SCRIPT | CMD_MAY_REPLICATE };
     if (!dispatch_running()) issued_before_call = issued;
     if (!client->conn || client->flags & CLIENT_PRIMARY) return; /* the primary gets no replies */
     struct held_replies *held = reply_barrier_replies(client);
-    bool writes = may_write(command_flags);
+    bool writes = may_write(command_flags), reads = command_flags & READS;
     if (command_flags & ASKS) reply_barrier_may_show();
+    if (pinning && held && is_free_to_leave(held)) { /* a reply that is pinned does not keep those before it */
+        held_free(held, &client->conn->out);
+        held = NULL;
+    }
     if (!held) {
-        if (!writes && (issued == released || (reads_pass && barriers.len == 1) || !(command_flags & READS))) return;
+        bool shown = issued == released || (reads_pass && barriers.len == 1) || !reads;
+        bool waits = barriers.len && (writes || !shown);
+        if (!waits && !(pinning && (writes || (reads && pinning == PIN_ALL)))) return;
         held = held_new(client);
         held->only_reads = !writes;
     }
@@ -350,7 +364,9 @@ void reply_barrier_replied(struct client *client) {
 bool reply_barrier_holds(struct client *client) {
     struct held_replies *held = reply_barrier_replies(client);
     if (!list_is_linked(&held->link)) {
-        if (sequence_needed(held) <= released || reply_barrier_held(client) == 0) {
+        bool empty = reply_barrier_held(client) == 0;
+        if (empty && held->pinned) return true;
+        if (!held->pinned && (sequence_needed(held) <= released || empty)) {
             held_free(held, &client->conn->out);
             return false;
         }
@@ -418,6 +434,35 @@ static void held_leave(struct held_replies *held) {
     client_flush(client);
 }
 
+bool reply_barrier_pin(struct client *client) {
+    struct held_replies *held = reply_barrier_replies(client);
+    if (!held || held->pinned || list_is_linked(&held->link)) return false;
+    held->pinned = true;
+    client_hold(client);
+    return true;
+}
+
+void reply_barrier_unpin(struct client *client) {
+    struct held_replies *held = reply_barrier_replies(client);
+    must(held && held->pinned);
+    held->pinned = false;
+    if (list_is_linked(&held->link)) {
+        list_remove(&waiting, &held->link);
+        if (sequence_needed(held) <= released)
+            held_leave(held);
+        else
+            batch_close(held);
+    } else {
+        client_flush_later(client);
+    }
+    client_release(client);
+}
+
+void reply_barrier_may_pin(enum barrier_pinning now) {
+    pinning = now;
+    reply_barrier_armed = barriers.len || pinning;
+}
+
 void reply_barrier_pass_reads(bool pass) {
     reads_pass = pass;
     if (!pass || barriers.len > 1) return;
@@ -466,7 +511,7 @@ void reply_barrier_arm(struct reply_barrier *barrier) {
 void reply_barrier_disarm(struct reply_barrier *barrier) {
     if (!list_is_linked(&barrier->link)) return;
     list_remove(&barriers, &barrier->link);
-    reply_barrier_armed = barriers.len != 0;
+    reply_barrier_armed = barriers.len || pinning;
     released_update();
 }
 

@@ -127,4 +127,15 @@ struct output *held_replies_output(struct held_replies *held);
 /* Flushes the replies that were released within a command; before the loop waits. */
 void reply_barrier_flush(void);
 extern bool reply_barrier_pending; /* there is something to flush */
+
+/* One client's reply may wait for something else: a module. While it may be pinned, replies to commands that may write,
+ * or also to those that read, are written to separate memory; they leave at the end of the turn unless one is pinned.
+ */
+enum barrier_pinning { PIN_NONE, PIN_WRITES, PIN_ALL };
+void reply_barrier_may_pin(enum barrier_pinning pinning);
+/* Within a call of the client that is not nested in another: its reply waits until reply_barrier_unpin(), and the
+ * client executes nothing meanwhile. False: the reply does not go to separate memory, or is pinned already. A client
+ * that is freed is pinned no more. Both may not be called for a client whose pin is not the caller's. */
+bool reply_barrier_pin(struct client *client);
+void reply_barrier_unpin(struct client *client); /* not within a call of the client */
 #endif
