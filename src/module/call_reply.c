@@ -109,7 +109,9 @@ static size_t reply_parse(struct ValkeyModuleCallReply *reply, struct slice inpu
     /* An attribute describes the value that follows it. */
     struct ValkeyModuleCallReply *attribute = mem_alloc(sizeof *attribute);
     *attribute = *reply;
-    *reply = (struct ValkeyModuleCallReply){0};
+    attribute->root = false;
+    attribute->owned = NULL;
+    *reply = (struct ValkeyModuleCallReply){.root = reply->root, .owned = reply->owned};
     struct slice rest = {input.data + used, input.len - used};
     size_t more = reply_parse(reply, rest, exact, depth + 1);
     reply->attribute = attribute;
