@@ -62,7 +62,7 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         assert_match "*closed*" $error
         $c -close
         assert_equal 0 [r exists late]
-        assert_equal {} [r keys clos*]
+        assert_equal {} [r keys clo*]
     }
 
     test "a change of the role names the second id of the history" -needs {ours 1} {
