@@ -7,6 +7,7 @@
 #include "resp/request_ahead.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/server.h"
@@ -53,7 +54,8 @@ struct ahead_item *ahead_of(const struct call *call) {
     const struct client *client = call->client;
     const struct ahead *ahead = client->reads_ahead ? client_state(client, &client_listener) : NULL;
     if (!ahead || client->flags & CLIENT_CALLED_AGAIN || call->argv != client->reader.argv) return NULL;
-    return first_item(ahead);
+    struct ahead_item *item = first_item(ahead);
+    return item && item->size == request_wire_size(&client->reader) ? item : NULL;
 }
 
 /* --- Beginning --- */
@@ -64,6 +66,7 @@ static bool may_look(const struct ahead *ahead) {
     if (dispatch_running() || server_is_loading() || clients_paused() != PAUSE_NONE) return false;
     if (!client->conn || client->threaded || client->held || client->used || client->flags & UNUSUAL) return false;
     if (client->reader.larges_count || transaction_queued(client) >= 0) return false;
+    if (reply_barrier_holds_requests(client)) return false; /* values that wait for it would add up */
     const struct command *waits = blocking_command(client);
     return waits ? ahead_is_set(waits) : ahead->items.len > 0;
 }
@@ -75,14 +78,15 @@ static uint64_t bytes_of_items(const struct ahead *ahead) {
     return bytes;
 }
 
-static bool begin_next(struct ahead *ahead) {
+static bool begin_next(struct ahead *ahead, uint64_t limit) {
     struct client *client = ahead->client;
     struct slice argv[ARGUMENTS_MAX], input = conn_peek(client->conn);
     size_t size;
     if (input.len <= ahead->size) return false;
     int argc =
         request_ahead((struct slice){input.data + ahead->size, input.len - ahead->size}, argv, ARGUMENTS_MAX, &size);
-    struct ahead_item *item = argc ? ahead_begin(client, argc, argv) : NULL;
+    struct ahead_item *item = argc ? ahead_begin(client, argc, argv, limit) : NULL;
+    must(client_state(client, &client_listener) == ahead); /* nothing happened that could end the client */
     if (!item) return false;
     item->ahead = ahead;
     item->size = size;
@@ -97,7 +101,9 @@ static uint64_t ahead_look(struct event_timer *timer) {
     if (!may_look(ahead)) return 0;
     uint64_t bytes = bytes_of_items(ahead);
     bool begun = false;
-    while (ahead->items.len < ITEMS_MAX && bytes < BYTES_MAX && begin_next(ahead)) {
+    /* One value of any length may begin ahead. */
+    while (ahead->items.len < ITEMS_MAX && bytes < BYTES_MAX &&
+           begin_next(ahead, bytes ? BYTES_MAX - bytes : UINT64_MAX)) {
         bytes += container_of(ahead->items.head.prev, struct ahead_item, link)->bytes;
         begun = true;
     }
@@ -153,7 +159,9 @@ static void client_gone(struct client *client) {
 }
 
 static void ahead_report(const struct client *client, struct client_report *report) {
-    report->memory += mem_size(client_state(client, &client_listener));
+    struct ahead *ahead = client_state(client, &client_listener);
+    report->memory += mem_size(ahead);
+    if (ahead) report->memory += bytes_of_items(ahead);
 }
 
 static struct client_listener client_listener = {

@@ -39,6 +39,7 @@ struct ahead_item *ahead_of(const struct call *call);
 
 /* By blob_set.c. */
 bool ahead_is_set(const struct command *command); /* a form of BLOB.SET */
-/* Begins the transfer of a request. NULL: it is no BLOB.SET by placement, or has to wait. */
-struct ahead_item *ahead_begin(struct client *client, int argc, const struct slice *argv);
+/* Begins the transfer of a request, of at most `limit` bytes. Changes no data, not even an expired key. NULL: it is no
+ * BLOB.SET by placement, or has to wait. */
+struct ahead_item *ahead_begin(struct client *client, int argc, const struct slice *argv, uint64_t limit);
 #endif

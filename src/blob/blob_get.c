@@ -44,7 +44,8 @@ static struct blob *get_blob(struct call *call) {
  * or goes nowhere; and not if the client is told of changes of the key, which would come before the reply then. */
 static bool may_begin_before_reply(const struct call *call) {
     const struct client *client = call->client;
-    return !reply_barrier_armed && call->reply->out == &client->conn->out && !(client->flags & CLIENT_TRACKING);
+    return !reply_barrier_armed && call->reply->out == &client->conn->out &&
+           !(client->flags & (CLIENT_TRACKING | CLIENT_PUBSUB));
 }
 
 static void get_placed(struct call *call, const struct blob_texts *texts) {

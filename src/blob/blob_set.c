@@ -140,13 +140,15 @@ static bool length_ok(struct call *call, uint64_t length) {
     return !error;
 }
 
-/* False: replied with an error. The order of the checks is that of each generation. */
-static bool read_request(struct call *call, const struct blob_texts *texts, struct set_request *request,
+/* False: replied with an error. The order of the checks is that of each generation. `ahead`: without effects, and
+ * without the check of the key's type. */
+static bool read_request(struct call *call, const struct blob_texts *texts, bool ahead, struct set_request *request,
                          struct placement_range ranges[static BLOB_RANGES_MAX]) {
     uint64_t sum;
     int end = 3;
     while (end < call->argc && !is_option(call->argv[end])) end++;
-    if (texts->newer && !type_ok(call, find_write(call, call->argv[1]), TYPE_STRING)) return false;
+    /* The lookup may remove an expired key, which only an executed command may do. */
+    if (texts->newer && !ahead && !type_ok(call, find_write(call, call->argv[1]), TYPE_STRING)) return false;
     if (!blob_parse_u64(call->argv[2], &request->length)) {
         reply_error(call->reply, "ERR invalid len");
         return false;
@@ -158,6 +160,10 @@ static bool read_request(struct call *call, const struct blob_texts *texts, stru
 }
 
 /* --- The transfer --- */
+
+static bool is_ahead(const struct set_wait *wait) {
+    return wait->ahead.over != NULL;
+}
 
 static void set_over(void *state) {
     struct set_wait *wait = state;
@@ -220,13 +226,15 @@ static void set_begin(struct call *call, const struct set_request *request, cons
     }
 }
 
-/* The SET is executed, before those that began earlier. */
+/* The SET is executed, before those that began earlier. One whose transfer began ahead was not called yet: its turn
+ * comes later. */
 static void overtake(const struct set_wait *by) {
     struct slice key = {by->key, by->key_len};
     list_each(&sets, link) {
         struct set_wait *wait = container_of(link, struct set_wait, link);
         if (wait == by) return;
-        if (wait->db == by->db && slice_equal((struct slice){wait->key, wait->key_len}, key)) wait->overtaken = true;
+        if (!is_ahead(wait) && wait->db == by->db && slice_equal((struct slice){wait->key, wait->key_len}, key))
+            wait->overtaken = true;
     }
 }
 
@@ -291,7 +299,7 @@ bool ahead_is_set(const struct command *command) {
     return texts_of(command) != NULL;
 }
 
-struct ahead_item *ahead_begin(struct client *client, int argc, const struct slice *argv) {
+struct ahead_item *ahead_begin(struct client *client, int argc, const struct slice *argv, uint64_t limit) {
     static struct null_output nowhere;
     struct placement_range ranges[BLOB_RANGES_MAX];
     struct set_request request = {.at = -1};
@@ -307,7 +315,8 @@ struct ahead_item *ahead_begin(struct client *client, int argc, const struct sli
                         .client = client,
                         .db = client->db,
                         .slot = -1};
-    if (is_refused(client, &call) || !read_request(&call, texts, &request, ranges)) return NULL;
+    if (is_refused(client, &call) || !read_request(&call, texts, true, &request, ranges)) return NULL;
+    if (request.length > limit) return NULL;
     const struct entry *entry = db_find(client->db, argv[1], LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
     if (!conditions_hold(&call, &request, entry) || !transfer_may_begin(client, request.length)) return NULL;
     if (server_settings.maxmemory && mem_used() + request.length > (size_t)server_settings.maxmemory) return NULL;
@@ -322,12 +331,14 @@ struct ahead_item *ahead_begin(struct client *client, int argc, const struct sli
     return &wait->ahead;
 }
 
-static struct set_wait *begun_ahead(const struct call *call) {
+static struct set_wait *begun_ahead(const struct call *call, const struct set_request *request) {
     struct ahead_item *item = ahead_of(call);
     if (!item) return NULL;
     struct set_wait *wait = container_of(item, struct set_wait, ahead);
     must(wait->transferred);
-    return wait->db == call->db && slice_equal((struct slice){wait->key, wait->key_len}, call->argv[1]) ? wait : NULL;
+    bool same = wait->db == call->db && slice_equal((struct slice){wait->key, wait->key_len}, call->argv[1]) &&
+                wait->blob->len == request->length;
+    return same ? wait : NULL;
 }
 
 /* --- The command --- */
@@ -336,8 +347,8 @@ static void set_placed(struct call *call, const struct blob_texts *texts) {
     struct placement_range ranges[BLOB_RANGES_MAX];
     struct set_request request = {.at = -1};
     struct set_wait *wait = call_wait(call, set_over);
-    if (!wait) wait = begun_ahead(call);
-    if (!read_request(call, texts, &request, ranges)) return;
+    if (!read_request(call, texts, false, &request, ranges)) return;
+    if (!wait) wait = begun_ahead(call, &request);
     if (wait && !wait->begun) {
         set_transfer(call, &request, ranges, wait);
     } else if (wait && !wait->transferred) { /* called again for another reason */

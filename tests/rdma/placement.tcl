@@ -531,7 +531,7 @@ start_server [with_faults {held send:hold,op=read}] {
             {{blob.set l 50000 @a+0 50000} multi {blob.set m 50000 @a+0 50000} exec} 2 {+OK +OK +QUEUED {\*1 *-ERR*}}
             {{blob.set list 50000 @a+0 50000}} 1 {-WRONGTYPE*}
             {{blob.set k 50000 @a+0 50000 nx} {blob.set l 50000 @a+0 50000}} 1 {{$-1} +OK}
-            {{blob.set l 9000000 @a+0 9000000} {blob.set m 9000000 @a+0 9000000} {blob.set n 9 @a+0 9}} 3 {+OK +OK +OK}
+            {{blob.set l 9000000 @a+0 9000000} {blob.set m 9000000 @a+0 9000000} {blob.set n 9 @a+0 9}} 2 {+OK +OK +OK}
             {{blob.set l x @a+0 9} {blob.set n 9 @a+0 9}} 1 {-ERR* +OK}
         } {
             r del list

@@ -169,8 +169,10 @@ static inline bool request_execute(struct client *client) {
             }
             skip_begin(client);
         }
-        if (__builtin_expect(reader->size + reader->memory >= REQUEST_KEPT_MIN, 0) && !request_affordable(client))
+        if (__builtin_expect(reader->size + reader->memory >= REQUEST_KEPT_MIN, 0) && !request_affordable(client)) {
+            request_ended(client);
             return true;
+        }
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
         if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP | CLIENT_REPLICA) || client->reads_ahead, 0))
             request_ended(client);
