@@ -7,6 +7,7 @@
 #include "acl/acl.h"
 #include "acl/rights.h"
 #include "lib/system/memory.h"
+#include "lib/system/ticks.h"
 #include "module/blocked.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
@@ -300,7 +301,7 @@ static enum auth_answer auth_answer_of(ValkeyModuleCtx *ctx, int result, ValkeyM
         return AUTH_NOT_HANDLED;
     }
     if (!error && ctx->client->authenticated) return AUTH_GRANTED;
-    auth_login_failed(ctx->client, user);
+    auth_denied_by_module(ctx->client, user, ctx->module->name); /* what the log says of it is the module's business */
     if (error && !reply_barrier_refusal()) {
         char text[1024];
         snprintf(text, sizeof text, "%.*s", (int)(error->len < 1000 ? error->len : 1000), error->data);
@@ -312,6 +313,7 @@ static enum auth_answer auth_answer_of(ValkeyModuleCtx *ctx, int result, ValkeyM
     return AUTH_REFUSED;
 }
 static struct module_auth *auth_running;
+static uint64_t auth_measured_us; /* by modules that have waited for the same command before */
 
 /* `waits`: the wait of the module that has ended; NULL: the module is asked for the first time. */
 static enum auth_answer auth_run_one(struct call *call, struct module_auth *auth,
@@ -330,6 +332,8 @@ static enum auth_answer auth_run_one(struct call *call, struct module_auth *auth
         ctx.blocked = waits;
         ctx.flags |= CONTEXT_BLOCKED_REPLY;
         waits->replied = true;
+        auth_measured_us = waits->measured_us;
+        call->more_ticks += ticks_of_us(waits->measured_us);
         result = waits->auth_function && !waits->aborted ? waits->auth_function(&ctx, name, secret, &error)
                                                          : VALKEYMODULE_AUTH_NOT_HANDLED;
     } else {
@@ -349,6 +353,7 @@ static enum auth_answer auth_run_one(struct call *call, struct module_auth *auth
 static enum auth_answer auths_ask(struct call *call, const struct slice *user, const struct slice *password) {
     struct ValkeyModuleBlockedClient *waits = blocked_of_call(call);
     enum auth_answer answer = AUTH_NOT_HANDLED;
+    auth_measured_us = 0;
     call_shows_data(call->client);
     struct ValkeyModuleString *name = module_string_new(*user), *secret = module_string_new(*password);
     list_each(&auths, link) {
@@ -365,8 +370,10 @@ static enum auth_answer auths_ask(struct call *call, const struct slice *user, c
 ValkeyModuleBlockedClient *api_BlockClientOnAuth(ValkeyModuleCtx *ctx, ValkeyModuleAuthCallback reply_callback,
                                                  void (*free_privdata)(ValkeyModuleCtx *, void *)) {
     struct ValkeyModuleBlockedClient *bc = api_BlockClient(ctx, NULL, NULL, free_privdata, 0);
+    if (!bc) return NULL;
     bc->auth_function = reply_callback;
     bc->auth = auth_running;
+    bc->measured_us = auth_measured_us;
     return bc;
 }
 void api_RegisterAuthCallback(ValkeyModuleCtx *ctx, ValkeyModuleAuthCallback cb) {

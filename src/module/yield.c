@@ -1,4 +1,4 @@
-/* yield.c: Yield: a long command, or a thread that holds the lock for long, lets the server answer others.
+/* yield.c: Yield: a long command, a long load, or a thread that holds the lock for long, lets the server answer others.
  *
  * Once it has lasted for busy-reply-threshold, clients get the error BUSY, but for commands with the flag allow_busy.
  * Within a command the loop turns as it does for a busy script (server/nested_turn.h). A thread passes the lock to the
@@ -6,6 +6,7 @@
 #include "lib/system/ticks.h"
 #include "module/context.h"
 #include "module/threads.h"
+#include "persistence/loading.h"
 #include "script/script_run.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
@@ -45,6 +46,14 @@ static bool is_over(uint64_t since) {
     return threshold > 0 && ticks_to_us(ticks_now() - since) / 1000 >= (uint64_t)threshold;
 }
 
+static void hold_caller(struct ValkeyModuleCtx *ctx) {
+    yielding = ctx;
+    held = dispatch_requester();
+    client_hold(held);
+    if (held->conn) conn_set_reading(held->conn, false);
+    ctx->flags |= CONTEXT_YIELDED;
+}
+
 /* The arguments of the command are in the memory of its client's connection, which is not read meanwhile. */
 static void yield_command(struct ValkeyModuleCtx *ctx, const char *reply) {
     if (yielding && yielding != ctx) { /* called by a command that has yielded: one of them ends it */
@@ -52,11 +61,7 @@ static void yield_command(struct ValkeyModuleCtx *ctx, const char *reply) {
         return;
     }
     if (!yielding) {
-        yielding = ctx;
-        held = dispatch_requester();
-        client_hold(held);
-        if (held->conn) conn_set_reading(held->conn, false);
-        ctx->flags |= CONTEXT_YIELDED;
+        hold_caller(ctx);
         busy_set(reply);
     }
     nested_turn(0);
@@ -71,6 +76,11 @@ void context_yield_end(void) {
 
 void api_Yield(ValkeyModuleCtx *ctx, int flags, const char *busy_reply) {
     if (!(flags & VALKEYMODULE_YIELD_FLAG_CLIENTS)) return;
+    if (server.loading) { /* the value of a module is read */
+        if (dispatch_running() && !yielding) hold_caller(ctx);
+        loading_turn();
+        return;
+    }
     if (ctx->flags & CONTEXT_THREAD_SAFE && module_lock_is_of_thread()) {
         if (!is_over(module_lock_since())) return;
         busy_set(busy_reply);

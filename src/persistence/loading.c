@@ -93,6 +93,14 @@ static void key_loaded(void *context) {
     serve();
 }
 
+void loading_turn(void) {
+    if (!run.source || clock_monotonic_us() - run.turned_us < DELAY_TURN_US) return;
+    loading_state.loaded = run.before + source_offset(run.source);
+    source_settle(run.source);
+    nested_turn(0);
+    run.turned_us = clock_mono();
+}
+
 void loading_begin(uint64_t total, enum loading_service service) {
     if (cluster_hooks) cluster_hooks->load_begins();
     clock_update();

@@ -29,6 +29,9 @@ void loading_begin(uint64_t total, enum loading_service service);
 void loading_attach(struct source *source); /* its position counts as the progress of the load */
 void loading_detach(void);                  /* the source was read; another one may follow */
 void loading_end(void);
+/* Turns the event loop, if the last turn was some time ago, whatever the load's service is: for a value that takes long
+ * and wants it. Does nothing unless a source is attached. */
+void loading_turn(void);
 /* Loads the RDB part at the start of an append-only file from the attached source, and leaves the commands after it in
  * the source. Keeps expired keys, because these commands may use them. Logs its results and failures. 0 or a negative
  * errno. */

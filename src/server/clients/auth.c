@@ -47,6 +47,11 @@ void auth_login_failed(struct client *client, struct slice name) {
     struct authentication_event event = {client, name, NULL, false};
     server_event(EVENT_AUTHENTICATION, 0, &event);
 }
+void auth_denied_by_module(struct client *client, struct slice name, const char *module) {
+    denied++;
+    struct authentication_event event = {client, name, module, false};
+    server_event(EVENT_AUTHENTICATION, 0, &event);
+}
 void auth_act_as(struct client *client, struct user *user, const char *module) {
     login(client, user);
     struct authentication_event event = {client, slice_of(user->name), module, true};
