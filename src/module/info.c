@@ -18,7 +18,11 @@ struct ValkeyModuleInfoCtx {
     bool in_section, in_dict, dict_has_fields;
 };
 
-static void sections_write(struct module *module, struct output *out, int count, const struct slice *names,
+/* The symbol is that of Valkey: people look for it in the stack of a crash report to learn whether a module crashed. */
+void module_sections_write(struct module *module, struct output *out, int count, const struct slice *names,
+                           bool *separate, bool for_crash_report) __asm__("modulesCollectInfo")
+    __attribute__((noinline));
+void module_sections_write(struct module *module, struct output *out, int count, const struct slice *names,
                            bool *separate, bool for_crash_report) {
     if (!module->write_info) return;
     struct ValkeyModuleInfoCtx ctx = {
@@ -29,7 +33,7 @@ static void sections_write(struct module *module, struct output *out, int count,
 }
 void module_info_write(struct output *out, int count, const struct slice *names, bool separate) {
     list_each(modules_all(), link)
-        sections_write(container_of(link, struct module, link), out, count, names, &separate, false);
+        module_sections_write(container_of(link, struct module, link), out, count, names, &separate, false);
 }
 int api_RegisterInfoFunc(ValkeyModuleCtx *ctx, ValkeyModuleInfoFunc cb) {
     ctx->module->write_info = cb;
@@ -39,7 +43,7 @@ int api_RegisterInfoFunc(ValkeyModuleCtx *ctx, ValkeyModuleInfoFunc cb) {
 void module_info_write_crash(struct output *out) {
     bool separate = false;
     list_each(modules_all(), link)
-        sections_write(container_of(link, struct module, link), out, -1, NULL, &separate, true);
+        module_sections_write(container_of(link, struct module, link), out, -1, NULL, &separate, true);
 }
 
 static bool info_wants(const struct ValkeyModuleInfoCtx *ctx, const char *name) {

@@ -4,6 +4,7 @@
 #include "persistence/aof.h"
 #include "persistence/loading.h"
 #include "persistence/snapshot.h"
+#include "server/command/dispatch.h"
 #include "server/process/child.h"
 #include "server/role.h"
 #include "server/server.h"
@@ -41,7 +42,9 @@ int api_RdbLoad(ValkeyModuleCtx *ctx, ValkeyModuleRdbStream *stream, int flags) 
     if (role_is_replica()) return ended(ENOTSUP);
     if (server_is_loading() || context_must_only_read()) return ended(EBUSY);
     if (snapshot_running()) child_kill_wait(); /* it saves data that are about to go */
-    int error = loading_read_rdb(stream->path, LOADING_BLOCKS, true, RDB_DUPLICATE_REFUSED);
+    bool serves = ctx->flags & CONTEXT_COMMAND && dispatch_running();
+    if (serves) context_hold_caller(ctx);
+    int error = loading_read_rdb(stream->path, serves ? LOADING_SERVES : LOADING_BLOCKS, true, RDB_DUPLICATE_REFUSED);
     if (error == -ENOENT) return ended(ENOENT);
     loading_data_replaced();
     return ended(error < 0 ? EIO : 0);

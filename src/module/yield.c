@@ -46,7 +46,8 @@ static bool is_over(uint64_t since) {
     return threshold > 0 && ticks_to_us(ticks_now() - since) / 1000 >= (uint64_t)threshold;
 }
 
-static void hold_caller(struct ValkeyModuleCtx *ctx) {
+void context_hold_caller(struct ValkeyModuleCtx *ctx) {
+    if (yielding) return;
     yielding = ctx;
     held = dispatch_requester();
     client_hold(held);
@@ -61,7 +62,7 @@ static void yield_command(struct ValkeyModuleCtx *ctx, const char *reply) {
         return;
     }
     if (!yielding) {
-        hold_caller(ctx);
+        context_hold_caller(ctx);
         busy_set(reply);
     }
     nested_turn(0);
@@ -77,7 +78,7 @@ void context_yield_end(void) {
 void api_Yield(ValkeyModuleCtx *ctx, int flags, const char *busy_reply) {
     if (!(flags & VALKEYMODULE_YIELD_FLAG_CLIENTS)) return;
     if (server.loading) { /* the value of a module is read */
-        if (dispatch_running() && !yielding) hold_caller(ctx);
+        if (dispatch_running()) context_hold_caller(ctx);
         loading_turn();
         return;
     }

@@ -40,6 +40,21 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         $c -close
     }
 
+    test "a key serves a client of a module when it comes, and not when it grows, unless it is signalled" {
+        r del g
+        set c [new_client]
+        $c -send blocking.wait 3 0 g
+        wait_blocked 1
+        r blocking.counts
+        r lpush g 1
+        assert_equal {0 1} [r blocking.counts]
+        r lpush g 2 3
+        assert_equal {0 0} [r blocking.counts]
+        r blocking.signal g
+        assert_equal g [$c -read]
+        $c -close
+    }
+
     test "a wait for keys ends at its timeout, by CLIENT UNBLOCK and by the module" {
         set c [new_client]
         $c -send blocking.wait 1 20 none

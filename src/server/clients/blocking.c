@@ -26,6 +26,7 @@ struct blocked_key {
     struct list waits;
     struct list_link ready_link;
     size_t unless_present; /* of the waits */
+    bool present, woken;   /* when it was looked at last; for waits of any type: it has come, or blocking_wake() */
     uint32_t name_len;     /* length of the db_key */
     char name[];
 };
@@ -98,6 +99,9 @@ static void key_serve(struct blocked_key *key) {
     blocking_ready = true;
 }
 static void key_ready(struct blocked_key *key, const struct entry *entry) {
+    bool came = entry && !key->present;
+    key->present = entry;
+    if (came || (entry && entry_type(entry) == TYPE_STREAM)) key->woken = true;
     if ((entry && awaited(entry_type(entry))) || key->unless_present) key_serve(key);
 }
 static struct blocked_key *key_find(struct db *db, struct slice name) {
@@ -108,8 +112,13 @@ static struct blocked_key *key_find(struct db *db, struct slice name) {
 }
 
 static void key_changed(struct db *db, struct slice name) {
-    struct blocked_key *key = quiet ? NULL : key_find(db, name);
-    if (key) key_ready(key, find_without_expiry(db, name));
+    struct blocked_key *key = key_find(db, name);
+    if (!key) return;
+    struct entry *entry = find_without_expiry(db, name);
+    if (quiet)
+        key->present = entry;
+    else
+        key_ready(key, entry);
 }
 
 /* A whole database is replaced by another one, or emptied (NULL): checks each key. slot: only the keys of this one are
@@ -123,6 +132,7 @@ static void db_becomes(struct db *db, struct db *other, int slot) {
         if (slot >= 0 && hash_slot(db_key_name(full)) != (unsigned)slot) continue;
         struct entry *entry = other ? find_without_expiry(other, db_key_name(full)) : NULL;
         int64_t at = entry ? entry_expire_at(entry) : -1;
+        key->present = false; /* whatever the other database has for this key has come */
         key_ready(key, at >= 0 && at <= clock_data_ms() ? NULL : entry); /* an expired key serves no client */
     }
     hashtable_iterator_close(&it);
@@ -152,7 +162,9 @@ void blocking_set_expire_quietly(struct db *db, struct entry *entry, int64_t at_
 }
 void blocking_wake(struct db *db, struct slice key) {
     struct blocked_key *found = keys && hashtable_size(keys) ? key_find(db, key) : NULL;
-    if (found) key_serve(found);
+    if (!found) return;
+    found->woken = true;
+    key_serve(found);
 }
 
 /* --- Waiting --- */
@@ -163,7 +175,7 @@ static struct blocked_key *key_of(struct db *db, struct slice name) {
     struct blocked_key *key = hashtable_find(keys, full);
     if (!key) {
         key = mem_alloc(sizeof *key + full.len);
-        *key = (struct blocked_key){.name_len = (uint32_t)full.len};
+        *key = (struct blocked_key){.name_len = (uint32_t)full.len, .present = find_without_expiry(db, name) != NULL};
         list_init(&key->waits);
         memcpy(key->name, full.data, full.len);
         hashtable_add(keys, key);
@@ -412,8 +424,9 @@ void call_block(struct call *call, const struct blocking *how) {
 
 /* --- Serving --- */
 
-static bool may_serve(const struct blocked *blocked, const struct entry *entry) {
-    return (entry && (blocked->any_type || entry_type(entry) == blocked->type)) || blocked->unless_present;
+static bool may_serve(const struct blocked *blocked, const struct entry *entry, bool woken) {
+    if (blocked->any_type) return entry ? woken : blocked->unless_present;
+    return (entry && entry_type(entry) == blocked->type) || blocked->unless_present;
 }
 
 /* What permitted the command when it began to wait may have changed: the rights of the client's user, the node that has
@@ -491,13 +504,15 @@ void blocking_call_again(struct client *client) {
 static void serve_key(struct db *db, struct slice full) {
     struct blocked_key *key = hashtable_find(keys, full);
     if (!key) return;
+    bool woken = key->woken;
+    key->woken = false;
     serving_round++;
     list_each_entry(&key->waits, struct blocking_wait, of_key, wait) {
         if (wait->since == serving_round) break; /* so did all waits behind it */
         waits_visited++;
         /* An expired key is deleted here; commands that it cannot serve are not called. */
         struct entry *entry = db_find(db, db_key_name(full), LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
-        if (may_serve(wait->blocked, entry)) call_again(wait->blocked, db_key_name(full));
+        if (may_serve(wait->blocked, entry, woken)) call_again(wait->blocked, db_key_name(full));
     }
 }
 

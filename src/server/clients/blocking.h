@@ -19,16 +19,16 @@ struct blocking {
     int first_key, key_count; /* consecutive arguments */
     const struct slice *keys; /* in their place; NULL: the arguments. Read by call_block() only */
     enum value_type type;     /* the type a key must have for the command to be called again */
-    bool any_type;            /* in its place: any type, once a value that commands wait for has changed, or after
-                                 blocking_wake() */
-    bool unless_present;      /* also if the key is missing or has another type: the handler replies with an error
-                                 (XREADGROUP) */
-    int64_t timeout_ms;       /* 0: no limit */
-    bool call_at_end;         /* the command is called again when the time is up or CLIENT UNBLOCK ends the wait, with
-                                 CLIENT_DENY_BLOCKING: it must reply then. Also called so where it may not block */
-    bool changes_later;       /* a command that waits for no key, but has changed nothing before it is called again: it
-                                 is refused then if the state of the server refuses it, like one that waits for keys */
-    bool until_done;          /* nothing but a call of blocking_call_again() ends the wait: client_unblock() does not */
+    bool any_type;       /* in its place: any type, once a key of a type that commands wait for has come, or entries
+                            of a stream, or after blocking_wake() */
+    bool unless_present; /* also if the key is missing or has another type: the handler replies with an error
+                            (XREADGROUP) */
+    int64_t timeout_ms;  /* 0: no limit */
+    bool call_at_end;    /* the command is called again when the time is up or CLIENT UNBLOCK ends the wait, with
+                            CLIENT_DENY_BLOCKING: it must reply then. Also called so where it may not block */
+    bool changes_later;  /* a command that waits for no key, but has changed nothing before it is called again: it
+                            is refused then if the state of the server refuses it, like one that waits for keys */
+    bool until_done;     /* nothing but a call of blocking_call_again() ends the wait: client_unblock() does not */
     void (*timed_out)(struct reply *reply); /* the reply after the timeout; NULL: a null array */
     void (*refused)(struct reply *reply);   /* the reply if blocking is not allowed; NULL: as timed_out */
     const struct slice *argv;   /* the command to keep and call again, with the call's argument count; NULL: the call's

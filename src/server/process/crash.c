@@ -92,8 +92,14 @@ static uint64_t instruction_of(const ucontext_t *context) {
 #endif
 }
 
-static void report_head(int number, const siginfo_t *info, const ucontext_t *context) {
+static bool report_begun; /* an assertion has failed, which precedes its signal */
+static void report_begin(void) {
+    if (report_begun) return;
+    report_begun = true;
     log_write_raw("\n=== VALKEY BUG REPORT START: Cut & paste starting from here ===\n");
+}
+static void report_head(int number, const siginfo_t *info, const ucontext_t *context) {
+    report_begin();
     log_write_from_handler("The server crashed. The report that follows helps to find the cause.");
     crash_put("Valkey " SERVER_VERSION " crashed by signal: ");
     put_number(number);
@@ -379,6 +385,7 @@ static void out_of_memory(size_t size) {
 }
 
 static void must_failed(const char *text) {
+    if (server_settings.crash_log) report_begin();
     log_warning(reporting ? "=== RECURSIVE ASSERTION FAILED ===" : "=== ASSERTION FAILED ===");
     log_warning("%s", text);
 }
