@@ -27,7 +27,7 @@ enum {
     SLEEP_LEAST = 64 * 1024, /* a transfer of this length takes longer than a sleep and a wake-up */
     /* Bytes of placements of a run that complete together, at most. Nobody waits for those of WRITEs but the memory of
      * the values. */
-    SILENT_WRITES = 8 * 1024 * 1024,
+    SILENT_WRITES = 32 * 1024 * 1024,
     SILENT_READS = 4 * 1024 * 1024,
     SMALL_READ = 1024 * 1024, /* half of the READs that are possible are done sooner than a sleep and a wake-up */
 };
@@ -120,13 +120,15 @@ static bool post_piece(struct rdma_connection *c, struct placement *placement, s
     bool whole = placement->done + len == placement->blob->len, reads = placement->from_peer;
     /* Each completion wakes the thread. The last one of several values is enough, but others make space for more READs.
      */
-    if (rdma_seq_reached(c->send.posted, c->send.last_signalled)) c->send.place_silent = 0;
     c->send.place_silent += len;
-    bool signal = whole && (c->send.places.len == 1 || c->send.place_silent >= (reads ? SILENT_READS : SILENT_WRITES));
+    uint32_t most = reads ? SILENT_READS : SILENT_WRITES;
+    bool comes = !reads && !rdma_seq_reached(c->send.last_signalled, c->send.retired); /* then the pump sees to it */
+    bool signal = whole && (c->send.place_silent >= most || (c->send.places.len == 1 && !comes));
     if (reads && len < SMALL_READ && (c->send.place_reads + 1) % ((reads_depth(c) + 1) / 2) == 0) signal = true;
     uint32_t copied = wr->sg_list->addr == (uintptr_t)data ? 0 : len;
     if (reads ? !rdma_send_read(c, wr, signal) : !rdma_send_write(c, wr, copied, signal)) return false;
     if (c->end_pending) return false; /* posting failed: the placement is dropped, and perhaps gone */
+    if (rdma_seq_reached(c->send.posted, c->send.last_signalled)) c->send.place_silent = 0;
     if (!placement->from_peer) c->send.after_place = true;
     if (placement->from_peer) c->send.place_read_seqs[c->send.place_reads++ % RDMA_PLACE_READS_MAX] = c->send.posted;
     if (!placement->posted) {
