@@ -580,7 +580,7 @@ start_server [with_faults {held send:hold,op=read}] {
                 set c [placer]
                 place $c region a 3000000 both
                 set id [string range [call $c client id] 1 end]
-                r flushall
+                r del k l m
                 set before [info_field memory used_memory]
                 set_held $c k 1000000 @a+0 1000000
                 place $c send blob.set l 1000000 @a+0 1000000
