@@ -109,7 +109,10 @@ bool rdb_version_accepted(int version);
 void rdb_write_length(struct output *out, uint64_t length);
 void rdb_write_string(struct output *out, struct slice text);
 void rdb_write_blob(struct output *out, struct blob *blob); /* as a string, if possible without a copy */
-void rdb_write_int64(struct output *out, int64_t value);    /* as a string */
+/* Writes a string compressed, whatever the settings. False: that would not be shorter; nothing was written. Any thread.
+ */
+bool rdb_write_packed(struct output *out, struct slice text);
+void rdb_write_int64(struct output *out, int64_t value);                           /* as a string */
 void rdb_write_compressed(struct output *out, struct slice packed, size_t length); /* uncompressed length */
 void rdb_write_time(struct output *out, int64_t ms);
 /* The type of the value in a file of the version, which is RDB_VERSION_OLD or at least rdb_value_version(). Version 10

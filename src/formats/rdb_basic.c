@@ -99,9 +99,9 @@ static bool seems_compressible(struct slice text) {
            lzf_pack((struct slice){text.data + text.len / 2, PROBE}, packed, PROBE - PROBE_GAIN);
 }
 
-static bool write_compressed(struct output *out, struct slice text) {
+static bool write_packed(struct output *out, struct slice text) {
     char small[COMPRESS_ON_STACK], *packed = small;
-    if (!rdb_settings.compression || text.len < COMPRESS_MIN || !seems_compressible(text)) return false;
+    if (!seems_compressible(text)) return false;
     size_t capacity = text.len - COMPRESS_GAIN;
     if (capacity > sizeof small && !(packed = mem_try_alloc(capacity))) return false;
     size_t len = lzf_pack(text, packed, capacity);
@@ -110,17 +110,32 @@ static bool write_compressed(struct output *out, struct slice text) {
     return len != 0;
 }
 
-void rdb_write_string(struct output *out, struct slice text) {
-    if (write_integer(out, text) || write_compressed(out, text)) return;
+static void write_plain(struct output *out, struct slice text, struct blob *blob) {
     rdb_write_length(out, text.len);
-    output_write(out, text);
+    if (blob)
+        output_write_blob(out, blob);
+    else
+        output_write(out, text);
 }
 
+static void write_text(struct output *out, struct slice text, struct blob *blob) {
+    if (write_integer(out, text)) return;
+    if (!rdb_settings.compression || text.len < COMPRESS_MIN)
+        write_plain(out, text, blob);
+    else if (out->ops->string)
+        out->ops->string(out, text, blob);
+    else if (!write_packed(out, text))
+        write_plain(out, text, blob);
+}
+
+void rdb_write_string(struct output *out, struct slice text) {
+    write_text(out, text, NULL);
+}
 void rdb_write_blob(struct output *out, struct blob *blob) {
-    struct slice text = blob_slice(blob);
-    if (write_integer(out, text) || write_compressed(out, text)) return;
-    rdb_write_length(out, text.len);
-    output_write_blob(out, blob);
+    write_text(out, blob_slice(blob), blob);
+}
+bool rdb_write_packed(struct output *out, struct slice text) {
+    return write_packed(out, text);
 }
 
 void rdb_write_int64(struct output *out, int64_t value) {

@@ -30,6 +30,8 @@
 #define FORMATS_RDB_FILE_H
 #include "formats/sink.h"
 #include "formats/source.h"
+#include "lib/hash/slot_bitmap.h"
+#include "lib/text/output.h"
 #include "store/keyspace.h"
 
 enum { RDB_MAGIC_BYTES = 9 };
@@ -70,6 +72,27 @@ struct rdb_save_params {
  * (rdbchecksum). The databases must not change meanwhile. Returns 0 or a negative errno; -ENOTSUP: the requested
  * version cannot represent a value. */
 int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save_params *params);
+/* Writes a file from entries that are passed one at a time, in any order, for a data set that changes meanwhile
+ * (snapshot/data_view.h). What precedes and follows the keys is as of rdb_entries_begin(). Exception: the sizes of
+ * "slot-info", which are hints. Main thread. */
+struct rdb_entries { /* private */
+    struct output *out;
+    struct keyspace *keyspace;
+    struct memory_output end;  /* extensions' data that follow the keys */
+    struct slot_bitmap *slots; /* for each database: "slot-info" was written. NULL: for none */
+    enum rdb_access access;
+    int db, version;
+};
+/* params->progress and key_saved are not called. 0 or -ENOMEM; in both cases rdb_entries_free() follows. */
+int rdb_entries_begin(struct rdb_entries *entries, struct output *out, struct keyspace *keyspace,
+                      const struct rdb_save_params *params);
+/* `db`: the number of its database. 0, or -ENOTSUP: the requested version cannot represent the value. */
+int rdb_entries_add(struct rdb_entries *entries, int db, const struct entry *entry);
+void rdb_entries_end(struct rdb_entries *entries); /* writes what follows the keys, but for the checksum */
+void rdb_entries_free(struct rdb_entries *entries);
+/* Ends a file with the checksum of what was written, or without if sink->checksum is not set, and flushes the sink. Any
+ * thread. 0 or a negative errno. */
+int rdb_write_checksum(struct sink *sink);
 /* Writes the records of one key. `db`: the number of its database. */
 void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version);
 

@@ -5,6 +5,7 @@
 #include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/version.h"
 #include "lib/text/number.h"
 #include <endian.h>
@@ -131,16 +132,25 @@ static int write_keys(const struct db_writer *writer, int only_slot, size_t coun
     return error;
 }
 
-static int write_db(const struct db_writer *writer) {
-    struct output *out = &writer->sink->out;
-    struct db *db = writer->db;
-    struct db_slot_size hidden = db_hidden_size(db);
-    if (!db_size(db) && !hidden.keys) return 0;
+static void write_select(struct output *out, int db) {
     write_byte(out, RDB_OPCODE_SELECTDB);
-    rdb_write_length(out, (uint64_t)db_id(db));
+    rdb_write_length(out, (uint64_t)db);
+}
+/* False: the database is empty. */
+static bool write_db_head(struct output *out, struct db *db) {
+    struct db_slot_size hidden = db_hidden_size(db);
+    if (!db_size(db) && !hidden.keys) return false;
+    write_select(out, db_id(db));
     write_byte(out, RDB_OPCODE_RESIZEDB);
     rdb_write_length(out, db_size(db) + hidden.keys);
     rdb_write_length(out, db_expires(db) + hidden.expires);
+    return true;
+}
+
+static int write_db(const struct db_writer *writer) {
+    struct db *db = writer->db;
+    struct db_slot_size hidden = db_hidden_size(db);
+    if (!write_db_head(&writer->sink->out, db)) return 0;
     int error = write_keys(writer, -1, db_size(db));
     for (unsigned slot = 0; hidden.keys && slot < HASH_SLOTS && !error; slot++)
         if (keyspace_slot_is_hidden(slot)) error = write_keys(writer, (int)slot, db_slot_size(db, slot).keys);
@@ -154,6 +164,57 @@ static int least_version(struct keyspace *keyspace, const struct rdb_save_params
     return RDB_VERSION_COMMON;
 }
 
+/* --- An entry at a time --- */
+
+int rdb_entries_begin(struct rdb_entries *entries, struct output *out, struct keyspace *keyspace,
+                      const struct rdb_save_params *params) {
+    must(!params->without_keys);
+    int version = params->version ? params->version : least_version(keyspace, params);
+    *entries = (struct rdb_entries){.out = out, .keyspace = keyspace, .db = -1, .version = version};
+    entries->access = params->access;
+    write_head(out, params, version);
+    for (int id = 0; id < keyspace_databases(keyspace); id++) write_db_head(out, keyspace_db(keyspace, id));
+    memory_output_init_try(&entries->end);
+    write_extensions(&entries->end.out, params, true);
+    return entries->end.out.failed ? -ENOMEM : 0;
+}
+
+/* Keys of one slot come in one piece, except those that are about to change. */
+static void announce_slot(struct rdb_entries *entries, int id, unsigned slot) {
+    struct db *db = keyspace_db(entries->keyspace, id);
+    if (!entries->slots)
+        entries->slots = mem_calloc((size_t)keyspace_databases(entries->keyspace), sizeof *entries->slots);
+    if (slot_bitmap_has(&entries->slots[id], slot)) return;
+    slot_bitmap_set(&entries->slots[id], slot);
+    write_slot_info(entries->out, db, slot);
+}
+
+int rdb_entries_add(struct rdb_entries *entries, int db, const struct entry *entry) {
+    if (rdb_value_version(entry) == RDB_VERSION && entries->version < RDB_VERSION) return -ENOTSUP;
+    if (db != entries->db) write_select(entries->out, db);
+    entries->db = db;
+    if (db_is_per_slot(keyspace_db(entries->keyspace, db))) announce_slot(entries, db, hash_slot(entry_key(entry)));
+    rdb_write_key(entries->out, entry, db, entries->access, entries->version);
+    return 0;
+}
+
+void rdb_entries_end(struct rdb_entries *entries) {
+    output_write(entries->out, memory_output_slice(&entries->end));
+    write_byte(entries->out, RDB_OPCODE_EOF);
+}
+void rdb_entries_free(struct rdb_entries *entries) {
+    memory_output_free(&entries->end);
+    mem_free(entries->slots);
+}
+
+int rdb_write_checksum(struct sink *sink) {
+    uint64_t sum = htole64(sink->checksum ? sink_checksum(sink) : 0);
+    output_write(&sink->out, slice_make(&sum, sizeof sum));
+    return sink_flush(sink);
+}
+
+/* --- All of it --- */
+
 int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save_params *params) {
     int version = params->version ? params->version : least_version(keyspace, params), error = 0;
     uint64_t keys = 0;
@@ -165,8 +226,7 @@ int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save
     if (error) return error;
     write_extensions(&sink->out, params, true);
     write_byte(&sink->out, RDB_OPCODE_EOF);
-    uint64_t sum = htole64(sink->checksum ? sink_checksum(sink) : 0);
-    output_write(&sink->out, slice_make(&sum, sizeof sum));
+    int result = rdb_write_checksum(sink);
     if (params->progress) params->progress(params->context, keys, sink_offset(sink));
-    return sink_flush(sink);
+    return result;
 }

@@ -6,6 +6,7 @@
 #include "server/clients/blocking.h"
 #include "server/config/settings.h"
 #include "server/server.h"
+#include "store/before_change.h"
 #include "store/hash.h"
 #include "store/list_type.h"
 #include "store/set.h"
@@ -73,6 +74,8 @@ ValkeyModuleKey *api_OpenKey(ValkeyModuleCtx *ctx, ValkeyModuleString *keyname, 
 void api_CloseKey(ValkeyModuleKey *key) {
     if (!key) return;
     context_forget(key->ctx, OBJECT_KEY, key);
+    /* The module may have changed the value by the pointer that it has, after a snapshot had begun. */
+    if (key->mode & VALKEYMODULE_WRITE) before_key_changes(key->db, key_name(key));
     bool signals = !(key->module->options & VALKEYMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED);
     /* What changed the key has called the commands that wait for it: a module whose function was called for it, and
      * that only looked, must not be called again. */
@@ -85,6 +88,7 @@ int api_KeyExists(ValkeyModuleCtx *ctx, ValkeyModuleString *keyname) {
     return db_find(ctx->db, module_string_slice(keyname), LOOKUP_NOTOUCH | LOOKUP_NOSTATS) != NULL;
 }
 int api_SignalModifiedKey(ValkeyModuleCtx *ctx, ValkeyModuleString *keyname) {
+    before_key_changes(ctx->db, module_string_slice(keyname));
     db_changed(ctx->db, module_string_slice(keyname));
     return VALKEYMODULE_OK;
 }

@@ -1,11 +1,13 @@
 /* persistence.h: persistence: snapshots (RDB files), the append-only file, and loading them at start.
  *
  *   snapshot.h     writes the data set to `dbfilename`, in the server (SAVE) or in a child process (BGSAVE)
+ *   forkless.h     writes it in the server, while commands are executed
  *   save_points.h  when a snapshot is due
  *   aof.h          appends each write to the append-only file, rewrites and loads it
  *   loading.h      loads a file while clients get the error LOADING
  *
- * A snapshot never damages the previous one: it is written to temp-PID.rdb, synced to disk, and then renamed.
+ * A snapshot never damages the previous one: it is written to temp-PID.rdb or temp-forkless-PID.rdb, synced to disk,
+ * and then renamed.
  *
  * Main thread only, except for the jobs of aof_sync.c. persistence_feature lists the tables and parts. */
 #ifndef PERSISTENCE_PERSISTENCE_H
@@ -22,6 +24,9 @@ struct persistence_settings {
     bool incremental_fsync, stop_writes_on_error;
     int sanitize;                       /* enum sanitize_level */
     int key_save_delay, key_load_delay; /* microseconds; negative -n: one microsecond every n keys, on average */
+    int save_method;                    /* bgsave-default-method: enum snapshot_method */
+    bool forkless_enabled;              /* forkless-infrastructure-enabled */
+    int64_t forkless_buffer_limit;      /* bytes */
     int loading_interval;               /* bytes loaded between two turns of the event loop */
 };
 enum sanitize_level { SANITIZE_NO, SANITIZE_YES, SANITIZE_CLIENTS };

@@ -1,6 +1,7 @@
 /* persistence_info.c: INFO persistence. */
 #include "lib/system/clock.h"
 #include "persistence/aof.h"
+#include "persistence/forkless.h"
 #include "persistence/persistence.h"
 #include "persistence/loading.h"
 #include "persistence/snapshot.h"
@@ -23,6 +24,10 @@ static void write_child(struct output *out) {
     info_line(out, "current_save_keys_total:%llu", ull(progress.keys_total));
 }
 
+static const char *method_name(enum snapshot_method method) {
+    return method == SNAPSHOT_FORK ? "fork" : method == SNAPSHOT_FORKLESS ? "forkless" : "none";
+}
+
 static void write_snapshots(struct output *out) {
     const struct snapshot_state *s = &snapshot_state;
     bool to_replicas = child_kind() == CHILD_REPLICATION, running = snapshot_running() || to_replicas;
@@ -39,6 +44,18 @@ static void write_snapshots(struct output *out) {
     info_line(out, "rdb_last_load_keys_expired:%llu", ull(loading_state.last_expired));
     info_line(out, "rdb_last_load_keys_loaded:%llu",
               ull(server.loading ? loading_state.keys : loading_state.last_keys));
+}
+
+/* Valkey 9.1 does not have these fields: they follow all others. */
+static void write_methods(struct output *out) {
+    struct forkless_stats forkless = forkless_stats();
+    bool forks = child_kind() == CHILD_RDB || child_kind() == CHILD_REPLICATION;
+    enum snapshot_method current = forkless_running() ? SNAPSHOT_FORKLESS : forks ? SNAPSHOT_FORK : SNAPSHOT_DEFAULT;
+    info_line(out, "rdb_current_bgsave_type:%s", method_name(current));
+    info_line(out, "rdb_last_bgsave_type:%s", method_name(snapshot_state.last_method));
+    info_line(out, "forkless_estimated_seconds_remaining:%lld", (long long)forkless.seconds_left);
+    info_line(out, "forkless_waiting_bytes:%llu", ull(forkless.waiting));
+    info_line(out, "forkless_write_pauses:%llu", ull(forkless.pauses));
 }
 
 static void write_other_forks(struct output *out) {
@@ -68,6 +85,7 @@ static void write_persistence(struct output *out) {
     write_other_forks(out);
     aof_info_sizes(out);
     if (server_is_loading()) write_loading(out);
+    write_methods(out);
 }
 
 static void reset(void) {

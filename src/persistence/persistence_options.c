@@ -2,6 +2,7 @@
 #include "formats/rdb.h"
 #include "persistence/persistence.h"
 #include "persistence/save_points.h"
+#include "persistence/snapshot.h"
 #include <string.h>
 
 struct persistence_settings persistence_settings;
@@ -17,6 +18,8 @@ static const struct config_name version_checks[] = {
     {"strict", RDB_VERSION_STRICT}, {"relaxed", RDB_VERSION_RELAXED}, {NULL, 0}};
 static const struct config_name sanitize_levels[] = {
     {"no", SANITIZE_NO}, {"yes", SANITIZE_YES}, {"clients", SANITIZE_CLIENTS}, {NULL, 0}};
+
+static const struct config_name save_methods[] = {{"fork", SNAPSHOT_FORK}, {"forkless", SNAPSHOT_FORKLESS}, {NULL, 0}};
 
 const struct config_option persistence_options[] = {
     {.name = "save",
@@ -44,5 +47,12 @@ const struct config_option persistence_options[] = {
      .min = INT32_MIN, .max = INT32_MAX},
     {OPTION("loading-process-events-interval-bytes", CONFIG_INT, &persistence_settings.loading_interval, "2097152"),
      .flags = CONFIG_HIDDEN, .min = 1024, .max = INT32_MAX},
+    /* Valkey 9.1 does not have the next two, nor any version the last. */
+    {OPTION("bgsave-default-method", CONFIG_ENUM, &persistence_settings.save_method, "fork"), .flags = CONFIG_HIDDEN,
+     .names = save_methods},
+    {OPTION("forkless-infrastructure-enabled", CONFIG_BOOL, &persistence_settings.forkless_enabled, "yes"),
+     .flags = CONFIG_HIDDEN},
+    {OPTION("forkless-buffer-limit", CONFIG_MEMORY, &persistence_settings.forkless_buffer_limit, "64mb"),
+     .flags = CONFIG_HIDDEN, .min = 0, .max = INT64_MAX},
     {.name = NULL},
 };

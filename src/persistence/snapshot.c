@@ -7,6 +7,7 @@
 #include "lib/system/log.h"
 #include "lib/system/random.h"
 #include "lib/system/ticks.h"
+#include "persistence/forkless.h"
 #include "persistence/persistence.h"
 #include "persistence/save_points.h"
 #include "server/clients/client.h"
@@ -60,20 +61,26 @@ static enum rdb_access kept_access(void) {
     return policy & POLICY_LFU ? RDB_ACCESS_FREQUENCY : policy & POLICY_LRU ? RDB_ACCESS_IDLE : RDB_ACCESS_NONE;
 }
 
-int snapshot_write_to(struct sink *sink, const struct snapshot_content *content) {
-    struct rdb_aux aux[REPL_AUX_MAX + CLUSTER_AUX_MAX];
-    struct saving saving = {.sink = sink, .streamed = content->streamed};
+enum { AUX_MAX = REPL_AUX_MAX + CLUSTER_AUX_MAX };
+static struct rdb_save_params save_params(struct rdb_aux aux[static AUX_MAX], const struct snapshot_content *content) {
     struct rdb_save_params params = {.aux = aux,
                                      .aux_count = repl_hooks ? repl_hooks->write_aux(aux) : 0,
                                      .access = kept_access(),
-                                     .progress = progress,
-                                     .key_saved = persistence_settings.key_save_delay ? key_saved : NULL,
-                                     .context = &saving,
                                      .version = content->version,
                                      .without_keys = content->without_keys};
     if (cluster_hooks) params.aux_count += cluster_hooks->write_aux(&aux[params.aux_count]);
     if (cluster_hooks) params.import_count = cluster_hooks->imports(&params.imports);
     if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
+    return params;
+}
+
+int snapshot_write_to(struct sink *sink, const struct snapshot_content *content) {
+    struct rdb_aux aux[AUX_MAX];
+    struct saving saving = {.sink = sink, .streamed = content->streamed};
+    struct rdb_save_params params = save_params(aux, content);
+    params.progress = progress;
+    params.key_saved = persistence_settings.key_save_delay ? key_saved : NULL;
+    params.context = &saving;
     return rdb_save(sink, server.keyspace, &params);
 }
 
@@ -218,45 +225,95 @@ void snapshot_listen(struct snapshot_listener *listener) {
     list_add_listener(&listeners, &listener->link);
 }
 
-static void done(struct child_job *job, int status, int signal) {
+static void save_ends(void) {
     snapshot_state.last_seconds = (clock_mono_ms() - snapshot_state.started_ms) / 1000;
     snapshot_state.started_ms = 0;
+}
+static void save_failed(void) {
+    log_warning("Background saving error");
+    set_failed(true);
+}
+static void save_succeeded(uint64_t cow) {
+    log_notice("Background saving terminated with success");
+    /* FLUSHALL may have reset it in the meantime. */
+    server.dirty -= server.dirty < snapshot_state.changes_before ? server.dirty : snapshot_state.changes_before;
+    snapshot_saved();
+    snapshot_state.last_cow = cow;
+    set_failed(false);
+}
+static void report_end(bool success) {
+    listeners_call(&listeners, struct snapshot_listener, done, success);
+}
+
+static void child_done(struct child_job *job, int status, int signal) {
+    save_ends();
     if (signal) {
         log_warning("Background saving terminated by signal %d", signal);
         remove_temp_file(saving_pid);
         if (signal != CHILD_KILL_SIGNAL) set_failed(true); /* the server itself sends CHILD_KILL_SIGNAL */
     } else if (status) {
-        log_warning("Background saving error");
-        set_failed(true);
+        save_failed();
     } else {
-        log_notice("Background saving terminated with success");
-        /* FLUSHALL may have reset it in the meantime. */
-        server.dirty -= server.dirty < snapshot_state.changes_before ? server.dirty : snapshot_state.changes_before;
-        snapshot_saved();
-        snapshot_state.last_cow = child_last_cow();
-        set_failed(false);
+        save_succeeded(child_last_cow());
     }
-    listeners_call(&listeners, struct snapshot_listener, done, !signal && !status);
+    report_end(!signal && !status);
+}
+
+static void forkless_done(enum forkless_end end) {
+    save_ends();
+    if (end == FORKLESS_CANCELLED)
+        log_warning("Background saving cancelled");
+    else if (end == FORKLESS_FAILED)
+        save_failed();
+    else
+        save_succeeded(0);
+    server_event(EVENT_PERSISTENCE, end == FORKLESS_SAVED ? PERSISTENCE_ENDED : PERSISTENCE_FAILED, NULL);
+    report_end(end == FORKLESS_SAVED);
 }
 
 static struct child_job job = {
-    .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB", .run = snapshot_run, .done = done};
+    .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB", .run = snapshot_run, .done = child_done};
 
 bool snapshot_running(void) {
     return child_kind() == CHILD_RDB;
 }
 
-int snapshot_start(void) {
+static void save_begins(enum snapshot_method method) {
+    note_path();
+    snapshot_state.saves++;
+    snapshot_state.last_method = method;
+    snapshot_state.last_try_ms = clock_mono_ms();
+    snapshot_state.changes_before = server.dirty;
+}
+
+static int start_forkless(void) {
+    struct rdb_aux aux[AUX_MAX];
+    struct rdb_save_params params = save_params(aux, &(struct snapshot_content){0});
+    save_begins(SNAPSHOT_FORKLESS);
+    server_event(EVENT_PERSISTENCE, PERSISTENCE_RDB_START, NULL);
+    int error = forkless_start(&params, persistence_settings.file_name, forkless_done);
+    if (error) {
+        server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
+        save_failed();
+        return error;
+    }
+    log_notice("Background saving started by pid %d, without fork", (int)getpid());
+    snapshot_state.scheduled = false;
+    snapshot_state.started_ms = clock_mono_ms();
+    return 0;
+}
+
+int snapshot_start(enum snapshot_method method) {
+    if (child_active()) return -EBUSY;
+    if (method == SNAPSHOT_DEFAULT) method = (enum snapshot_method)persistence_settings.save_method;
+    if (method == SNAPSHOT_FORKLESS && persistence_settings.forkless_enabled) return start_forkless();
     return snapshot_start_with(&(struct snapshot_content){0});
 }
 
 int snapshot_start_with(const struct snapshot_content *content) {
     if (child_active()) return -EBUSY;
     saving = *content;
-    note_path();
-    snapshot_state.saves++;
-    snapshot_state.last_try_ms = clock_mono_ms();
-    snapshot_state.changes_before = server.dirty;
+    save_begins(SNAPSHOT_FORK);
     pid_t pid = child_start(&job);
     if (pid < 0) {
         log_warning("Can't save in background: fork: %s", strerror((int)-pid));
@@ -277,9 +334,9 @@ static void snapshot_cron(void) {
     const struct save_point *due = save_point_due(server.dirty, (now - snapshot_state.saved_ms) / 1000);
     if (due) {
         log_notice("%lld changes in %lld seconds. Saving...", (long long)due->changes, (long long)due->seconds);
-        snapshot_start();
+        snapshot_start(SNAPSHOT_DEFAULT);
     } else if (snapshot_state.scheduled) {
-        snapshot_start();
+        snapshot_start(snapshot_state.scheduled_method);
     }
 }
 

@@ -6,16 +6,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum snapshot_method {
+    SNAPSHOT_DEFAULT,  /* bgsave-default-method */
+    SNAPSHOT_FORK,     /* a child process */
+    SNAPSHOT_FORKLESS, /* this process; see forkless.h */
+};
+
 struct snapshot_state {
     uint64_t saves;       /* number of SAVE commands and background saves started */
     int64_t last_save_ms; /* when the last successful one ended; initially the server's start. Wall clock */
     /* clock_mono_ms(): the same; the start of the last background save; of the running one, 0: none is running. */
     int64_t saved_ms, last_try_ms, started_ms;
-    int64_t last_seconds;    /* duration of the last background save; -1: none so far */
-    uint64_t last_cow;       /* copy-on-write bytes of the last background save */
-    uint64_t changes_before; /* server.dirty when the running background save started */
-    bool failed;             /* the last background save failed */
-    bool scheduled;          /* a background save starts when no other child runs */
+    int64_t last_seconds;                               /* duration of the last background save; -1: none so far */
+    uint64_t last_cow;                                  /* copy-on-write bytes of the last background save */
+    uint64_t changes_before;                            /* server.dirty when the running background save started */
+    bool failed;                                        /* the last background save failed */
+    bool scheduled;                                     /* a background save starts when no other child runs */
+    enum snapshot_method scheduled_method, last_method; /* of the last background save; SNAPSHOT_DEFAULT: none so far */
 };
 extern struct snapshot_state snapshot_state;
 void snapshot_saved(void); /* the data are those of the file */
@@ -44,10 +51,10 @@ bool snapshot_refuses_writes(void);
 int snapshot_save_as(const char *name);
 /* SAVE: saves in this process. Kills a running background save. */
 int snapshot_save(void);
-/* BGSAVE: saves in a child process. Logs failures. 0 or a negative errno: -EBUSY if a child is running. */
-int snapshot_start(void);
-int snapshot_start_with(const struct snapshot_content *content);
-bool snapshot_running(void); /* a child process is writing a snapshot */
+/* BGSAVE. Logs failures. 0 or a negative errno: -EBUSY if a child is running. */
+int snapshot_start(enum snapshot_method method);
+int snapshot_start_with(const struct snapshot_content *content); /* in a child process */
+bool snapshot_running(void);                                     /* a background save, by any method */
 /* The file of the running or last background save, whatever CONFIG SET has made of dir and dbfilename since. */
 const char *snapshot_path(void);
 #endif

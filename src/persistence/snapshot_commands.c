@@ -35,13 +35,21 @@ static void cancel(struct call *call) {
 }
 
 static void bgsave_run(struct call *call) {
-    bool schedule = call->argc == 2 && slice_is(call->argv[1], "schedule");
-    if (call->argc == 2 && slice_is(call->argv[1], "cancel")) {
+    struct slice option = call->argc == 2 ? call->argv[1] : SLICE("");
+    bool schedule = slice_is(option, "schedule"), forkless = slice_is(option, "forkless");
+    enum snapshot_method method = forkless                   ? SNAPSHOT_FORKLESS
+                                  : slice_is(option, "fork") ? SNAPSHOT_FORK
+                                                             : SNAPSHOT_DEFAULT;
+    if (slice_is(option, "cancel")) {
         cancel(call);
         return;
     }
-    if (call->argc > 2 || (call->argc == 2 && !schedule)) {
+    if (call->argc > 2 || (call->argc == 2 && !schedule && method == SNAPSHOT_DEFAULT)) {
         reply_syntax_error(call->reply);
+        return;
+    }
+    if (forkless && !persistence_settings.forkless_enabled) {
+        reply_error(call->reply, "ERR BGSAVE FORKLESS is disabled, see forkless-infrastructure-enabled");
         return;
     }
     bool in_transaction = call->client->flags & CLIENT_DENY_BLOCKING;
@@ -50,12 +58,13 @@ static void bgsave_run(struct call *call) {
     } else if (child_active() || in_transaction) {
         if (schedule || in_transaction) {
             snapshot_state.scheduled = true;
+            snapshot_state.scheduled_method = method;
             reply_status(call->reply, "Background saving scheduled");
         } else {
             reply_error(call->reply, "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE "
                                      "SCHEDULE in order to schedule a BGSAVE whenever possible.");
         }
-    } else if (snapshot_start() == 0) {
+    } else if (snapshot_start(method) == 0) {
         reply_status(call->reply, "Background saving started");
     } else {
         reply_error(call->reply, "ERR");
@@ -66,7 +75,9 @@ static void lastsave_run(struct call *call) {
     reply_integer(call->reply, snapshot_state.last_save_ms / 1000);
 }
 
-static const char *const bgsave_history[] = {"3.2.2", "The option `SCHEDULE`.", "8.1.0", "The option `CANCEL`.", NULL};
+static const char *const bgsave_history[] = {
+    "3.2.2", "The option `SCHEDULE`.", "8.1.0", "The option `CANCEL`.", "9.2.0", "The options `FORK` and `FORKLESS`.",
+    NULL};
 static const char *const lastsave_tips[] = {"nondeterministic_output", NULL};
 
 const struct command_spec snapshot_commands[] = {
@@ -77,7 +88,7 @@ const struct command_spec snapshot_commands[] = {
     {COMMAND("bgsave", bgsave_run, -1, CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING,
              .group = GROUP_SERVER, "1.0.0"),
      .complexity = "O(1)", .summary = "Writes the data to the RDB file in the background.",
-     .syntax = "[operation(SCHEDULE@3.2.2|CANCEL@8.1.0)]", .history = bgsave_history},
+     .syntax = "[operation(SCHEDULE@3.2.2|CANCEL@8.1.0|FORK@9.2.0|FORKLESS@9.2.0)]", .history = bgsave_history},
     {COMMAND("lastsave", lastsave_run, 1, CMD_NO_DATA | CMD_LOADING | CMD_STALE | CMD_FAST, .group = GROUP_SERVER,
              "1.0.0"),
      .categories = CAT_ADMIN | CAT_DANGEROUS, .complexity = "O(1)",

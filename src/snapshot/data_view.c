@@ -7,7 +7,7 @@
 #include "store/before_change.h"
 #include "store/parts.h"
 
-enum { WORD_BITS = 64, PARTS_PER_CLOCK = 8 };
+enum { WORD_BITS = 64, PARTS_PER_CLOCK = 1 };
 
 /* The keys of a database at the start. */
 struct db_view {

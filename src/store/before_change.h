@@ -11,6 +11,8 @@
  *                                db_delete(), db_rename() (both keys)
  *     db_unlink()                removal by the store: expiry by a lookup and by the cycle, eviction
  *     hash_expire_due()          fields that expire: by the cycle, and before a command reads
+ *     api_CloseKey(),            a module may have changed its value by a pointer, without a function of the server
+ *     api_SignalModifiedKey()
  *     bulk_add(), bulk_flush()   loading; rdb_load() and rdb_fragment_load() announce a key before they build its value
  *
  * What changes no value is not announced: the access field, a resize of tables, a relocation of entries and blocks

@@ -1,22 +1,31 @@
 /* Snapshots against copies made at their start: random commands of all types, executed by the dispatcher, while up to
  * four snapshots are stepped a part at a time. Between them keys and fields expire, keys are evicted, blocks move,
  * tables are resized, databases are swapped, emptied and replaced, slots are dropped and hidden, and snapshots are
- * cancelled. */
+ * cancelled. The same for saves without fork, whose file is loaded and compared with a copy. */
 #include "commands_fixture.h"
 #include "formats/rdb.h"
 #include "formats/rdb_file.h"
 #include "lib/hash/sha1.h"
 #include "lib/structures/hashtable.h"
+#include "lib/system/background.h"
+#include "lib/system/file.h"
+#include "lib/system/log.h"
 #include "lib/system/random.h"
 #include "lib/system/relocate.h"
+#include "persistence/forkless.h"
+#include "persistence/persistence.h"
 #include "server/debug/debug.h"
+#include "server/process/child.h"
 #include "snapshot/data_view.h"
 #include "store/evict.h"
 #include "store/hash.h"
+#include "store/list_type.h"
 #include "store/relocate_keys.h"
 #include "store/set.h"
 #include "store/stream.h"
 #include "store/types.h"
+#include "store/zset.h"
+#include <unistd.h>
 
 enum { SNAPSHOTS = 4, DATABASES = 3 };
 
@@ -36,7 +45,7 @@ static const struct hashtable_type copies_type = {.key = copied_key, .free_entry
 /* Members of tables have no order that lasts: they count as a sum. */
 static uint64_t item_sum(struct slice first, struct slice second, int64_t at) {
     unsigned char hash[SHA1_SIZE];
-    char bytes[8192];
+    static char bytes[128 * 1024];
     size_t len = first.len + second.len + sizeof at;
     assert_true(len <= sizeof bytes);
     if (first.len) memcpy(bytes, first.data, first.len);
@@ -77,19 +86,67 @@ static void write_entry(struct output *out, const struct entry *entry) {
         rdb_write_key(out, entry, 0, RDB_ACCESS_NONE, RDB_VERSION);
     }
 }
-static struct copied *copied_new(int db, const struct entry *entry) {
+/* A form that does not depend on the encoding, which may be another one after loading. */
+static void write_value(struct output *out, const struct entry *entry) {
+    uint64_t sum = 0;
+    if (entry_type(entry) == TYPE_SET) {
+        struct set set = set_of(entry);
+        struct set_iterator it;
+        struct listpack_value member;
+        set_iterate(&it, &set);
+        while (set_next(&it, &member)) sum_member(&sum, &member);
+        set_iterate_end(&it);
+        write_sum(out, entry, sum);
+    } else if (entry_type(entry) == TYPE_HASH) {
+        struct hash_iterator it;
+        struct hash_item item;
+        hash_iterate_all(&it, entry);
+        while (hash_next(&it, &item)) sum += item_sum(item.field, item.value.bytes, item.expire_at);
+        hash_iterate_end(&it);
+        write_sum(out, entry, sum);
+    } else if (entry_type(entry) == TYPE_ZSET) {
+        struct zset zset = zset_of(entry);
+        struct zset_iterator it;
+        struct zset_item item;
+        char text[LISTPACK_TEXT];
+        zset_iterate(&it, &zset, 0, false);
+        while (zset_next(&it, &item))
+            sum += item_sum(listpack_value_text(&item.member, text), slice_make(&item.score, sizeof item.score), 0);
+        write_sum(out, entry, sum);
+    } else if (entry_type(entry) == TYPE_LIST) {
+        struct list_type_iterator it;
+        struct list_type_element element;
+        char text[LISTPACK_TEXT];
+        write_sum(out, entry, list_type_len(entry));
+        list_type_iterate(&it, entry, 0, false);
+        while (list_type_next(&it, &element)) {
+            unsigned char hash[SHA1_SIZE];
+            sha1_digest(listpack_value_text(&element.value, text), hash);
+            output_write(out, slice_make(hash, sizeof hash));
+        }
+        list_type_iterate_end(&it);
+    } else {
+        rdb_write_key(out, entry, 0, RDB_ACCESS_NONE, RDB_VERSION);
+    }
+}
+static struct copied *copied_as(int db, const struct entry *entry,
+                                void (*write)(struct output *out, const struct entry *entry)) {
     struct memory_output bytes;
     memory_output_init(&bytes);
     char number = (char)db;
     output_write(&bytes.out, (struct slice){&number, 1});
     output_write(&bytes.out, entry_key(entry));
-    write_entry(&bytes.out, entry);
+    write(&bytes.out, entry);
     struct slice all = memory_output_slice(&bytes);
     struct copied *copied = mem_alloc(sizeof *copied + all.len);
     *copied = (struct copied){.key_len = 1 + entry_key(entry).len, .len = all.len};
     memcpy(copied->bytes, all.data, all.len);
     memory_output_free(&bytes);
     return copied;
+}
+
+static struct copied *copied_new(int db, const struct entry *entry) {
+    return copied_as(db, entry, write_entry);
 }
 
 /* --- Snapshots and their copies --- */
@@ -149,6 +206,117 @@ static void snapped_step(struct snapped *s, uint64_t microseconds) {
     assert_int_equal(data_view_given(s->snapshot), data_view_keys(s->snapshot));
     assert_false(data_view_step(s->snapshot, 0));
     snapped_end(s);
+}
+
+/* --- Saves without fork and their copies --- */
+
+static struct keyspace *(*make)(int databases, const struct store_hooks *hooks);
+static const struct store_hooks fixture_hooks = {.expired = key_expired};
+
+static struct hashtable *saved_copies; /* NULL: no save is running */
+static enum forkless_end saved_end;
+static unsigned saves_done, saves_cancelled;
+static bool saves_too; /* random saves as well */
+static char temporary[] = "/tmp/test_snapshot-XXXXXX";
+
+static void each_key(struct keyspace *keyspace, void (*visit)(int db, const struct entry *entry)) {
+    for (int i = 0; i < keyspace_databases(keyspace); i++) {
+        struct db *db = keyspace_db(keyspace, i);
+        for (int slot = -1; slot < (keyspace_hidden_slots() ? HASH_SLOTS : 0); slot++) {
+            if (slot >= 0 && !keyspace_slot_is_hidden((unsigned)slot)) continue;
+            struct db_iterator *it = db_iterate(db, slot);
+            for (const struct entry *entry; (entry = db_iterate_next(it));) visit(i, entry);
+            db_iterate_end(it);
+        }
+    }
+}
+
+static void saved_copy(int db, const struct entry *entry) {
+    bool added = hashtable_add(saved_copies, copied_as(db, entry, write_value));
+    assert_true(added);
+}
+static void saved_done(enum forkless_end end) {
+    saved_end = end;
+}
+static void save_start(void) {
+    saved_copies = hashtable_new(&copies_type);
+    each_key(server.keyspace, saved_copy);
+    assert_int_equal(forkless_start(&(struct rdb_save_params){0}, "forkless.rdb", saved_done), 0);
+    assert_int_equal(child_kind(), CHILD_RDB);
+    assert_int_equal(child_progress().keys_total, hashtable_size(saved_copies));
+}
+
+static size_t saved_same;
+static void saved_compare(int db, const struct entry *entry) {
+    struct copied *now = copied_as(db, entry, write_value), *then = hashtable_find(saved_copies, copied_key(now));
+    if (then && then->len == now->len && !memcmp(then->bytes, now->bytes, now->len)) {
+        saved_same++;
+    } else {
+        differing++;
+        print_message("file, db %d, %.*s: %s\n", db, (int)entry_key(entry).len, entry_key(entry).data,
+                      then ? "changed" : "was not there");
+    }
+    mem_free(now);
+}
+
+static void save_check_file(void) {
+    struct memory_output file;
+    struct source source;
+    struct rdb_load_result result = {0};
+    memory_output_init(&file);
+    assert_int_equal(file_read("forkless.rdb", 1 << 30, &file.out), 0);
+    source_init_memory(&source, memory_output_slice(&file));
+    struct keyspace *loaded = make(16, &fixture_hooks);
+    int error = rdb_load(&source, loaded, &(struct rdb_load_params){0}, &result);
+    if (error) fail_msg("the file cannot be loaded: %s", result.reason);
+    saved_same = 0;
+    each_key(loaded, saved_compare);
+    assert_int_equal(saved_same + differing, hashtable_size(saved_copies));
+    for (int i = 0; i < keyspace_databases(loaded); i++) db_flush(keyspace_db(loaded, i), false);
+    keyspace_free(loaded);
+    source_free(&source);
+    memory_output_free(&file);
+}
+static void save_ended(void) {
+    char name[64];
+    snprintf(name, sizeof name, "temp-forkless-%d.rdb", (int)getpid());
+    assert_int_not_equal(access(name, F_OK), 0);
+    assert_int_equal(child_kind(), CHILD_NONE);
+    assert_false(forkless_running());
+    hashtable_free(saved_copies);
+    saved_copies = NULL;
+}
+
+static void save_step(void) {
+    if (forkless_step()) return;
+    assert_int_equal(saved_end, FORKLESS_SAVED);
+    save_check_file();
+    save_ended();
+    saves_done++;
+}
+static void save_cancel(bool waits) {
+    saved_end = FORKLESS_FAILED;
+    if (waits)
+        child_kill_wait();
+    else
+        for (child_kill(); forkless_running();) forkless_step();
+    /* It may have come too late: the file is complete then. */
+    if (saved_end == FORKLESS_SAVED)
+        save_check_file();
+    else
+        assert_int_equal(saved_end, FORKLESS_CANCELLED);
+    save_ended();
+    saves_cancelled++;
+}
+
+static void saves_do_something(void) {
+    if (!saved_copies) {
+        if (random_below(20) == 0) save_start();
+    } else if (random_below(1500) == 0) {
+        save_cancel(random_below(2));
+    } else {
+        save_step();
+    }
 }
 
 /* --- Random commands --- */
@@ -277,6 +445,26 @@ static const char *const commands[] = {"SET {s} {v}",
                                        "XREAD COUNT 2 STREAMS {x} 0",
                                        "XPENDING {x} g",
                                        "XRANGE {x} - +",
+                                       "BRPOP {l} {l} 1",
+                                       "BRPOPLPUSH {l} {l} 1",
+                                       "BLMPOP 1 2 {l} {l} LEFT COUNT 2",
+                                       "BZMPOP 1 2 {z} {z} MIN COUNT 2",
+                                       "BZPOPMAX {z} {z} 1",
+                                       "DECRBY {c} {n}",
+                                       "DELIFEQ {s} {v}",
+                                       "EXPIRE {k} 1",
+                                       "EXPIREAT {k} 1700000002",
+                                       "HEXPIRE {h} 1 FIELDS 2 {f} {f}",
+                                       "HEXPIREAT {h} 1700000002 FIELDS 1 {f}",
+                                       "HMSET {h} {f} {v} {f} {v}",
+                                       "MSETEX 2 {s} {v} {s} {v} PX {m}",
+                                       "PSETEX {s} {m} {v}",
+                                       "SETEX {s} 1 {v}",
+                                       "ZREMRANGEBYLEX {z} - +",
+                                       "PFDEBUG TODENSE {p}",
+                                       "PFDEBUG GETREG {p}",
+                                       "GEORADIUS {z} 15 37 2000 km STORE {z}",
+                                       "GEORADIUSBYMEMBER {z} {f} 2000 km STOREDIST {z}",
                                        "DEL {k}",
                                        "UNLINK {k} {k}",
                                        "RENAME {k} {k}",
@@ -457,9 +645,6 @@ static void snapshots_do_something(void) {
 
 /* --- Tests --- */
 
-static struct keyspace *(*make)(int databases, const struct store_hooks *hooks);
-static const struct store_hooks fixture_hooks = {.expired = key_expired};
-
 static int snapshot_setup(void **state) {
     fixture_setup(state);
     keyspace_free(server.keyspace);
@@ -473,6 +658,8 @@ static int snapshot_setup(void **state) {
 static int snapshot_teardown(void **state) {
     for (int i = 0; i < SNAPSHOTS; i++)
         if (snapped[i].snapshot) snapped_end(&snapped[i]);
+    if (saved_copies) save_cancel(true);
+    saves_too = false;
     for (unsigned slot = 0; keyspace_hidden_slots() && slot < HASH_SLOTS; slot++)
         if (keyspace_slot_is_hidden(slot)) keyspace_show_slot(server.keyspace, slot);
     hashtable_set_resizing(HASHTABLE_RESIZE);
@@ -491,11 +678,13 @@ static void drive(unsigned seed, int rounds, bool whole_too) {
     fill(500 + (int)random_below(2000));
     for (int i = 0; i < rounds && !differing; i++) {
         snapshots_do_something();
+        if (saves_too) saves_do_something();
         execute(commands[random_below(sizeof commands / sizeof *commands)]);
         if (random_below(10) == 0) server_does_something(whole_too);
     }
     for (int i = 0; i < SNAPSHOTS; i++)
         while (snapped[i].snapshot) snapped_step(&snapped[i], 1000);
+    while (saved_copies) save_step();
     if (differing) fail_msg("seed %u", seed);
 }
 
@@ -513,6 +702,41 @@ static void so_it_has_when_databases_are_emptied_swapped_and_replaced(void **sta
     for (unsigned seed = 1001; seed <= 1000 + seeds(); seed++) drive(seed, 6000, true);
 }
 
+static void a_file_has_the_keys_of_its_start(void **state) {
+    saves_done = saves_cancelled = 0;
+    for (unsigned seed = 2001; seed <= 2000 + seeds(); seed++) {
+        saves_too = true;
+        drive(seed, 4000, seed % 2);
+        execute("FLUSHALL");
+    }
+    assert_true(saves_done > seeds());
+    assert_true(seeds() < 6 || saves_cancelled > 0);
+}
+
+/* A reference that the file holds is not what a command changes. */
+static void a_large_string_may_change_before_it_is_written(void **state) {
+    enum { LEN = 100000 };
+    char *value = mem_alloc(LEN);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < LEN; i++) value[i] = (char)('a' + (i * (round + 1)) % 26);
+        run_words(3, (struct slice[]){SLICE("SET"), SLICE("s1"), {value, LEN}});
+        run_words(3, (struct slice[]){SLICE("RPUSH"), SLICE("l1"), {value, LEN}});
+        run_words(4, (struct slice[]){SLICE("HSET"), SLICE("h1"), SLICE("f"), {value, LEN}});
+        save_start();
+        run("SETRANGE s1 500 changed");
+        save_step();
+        run("APPEND s1 more");
+        run("LSET l1 0 other");
+        run("HDEL h1 f");
+        run("SETRANGE s1 0 again");
+        run("GETDEL s1");
+        while (saved_copies) save_step();
+        assert_int_equal(differing, 0);
+        run("FLUSHALL");
+    }
+    mem_free(value);
+}
+
 /* Each command that changes a value, when no part was given yet. */
 static void each_command_gives_what_it_changes_first(void **state) {
     for (size_t n = 0; n < sizeof commands / sizeof *commands; n++) {
@@ -527,6 +751,10 @@ static void each_command_gives_what_it_changes_first(void **state) {
             while (snapped[0].snapshot) snapped_step(&snapped[0], 1000);
             if (differing) fail_msg("%s", commands[n]);
         }
+        save_start();
+        execute(commands[n]);
+        while (saved_copies) save_step();
+        if (differing) fail_msg("a file, %s", commands[n]);
     }
 }
 
@@ -587,6 +815,14 @@ static void a_snapshot_of_nothing_ends_at_once(void **state) {
 }
 
 #define snapshot_test(name) cmocka_unit_test_setup_teardown(name, snapshot_setup, snapshot_teardown)
+static int with_threads(void **state) {
+    return background_start(NULL);
+}
+static int without_threads(void **state) {
+    background_stop();
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {snapshot_test(a_snapshot_of_nothing_ends_at_once),
                                        snapshot_test(a_table_may_grow_and_shrink_meanwhile),
@@ -594,8 +830,21 @@ int main(void) {
                                        snapshot_test(each_command_gives_what_it_changes_first),
                                        snapshot_test(a_snapshot_has_the_keys_of_its_start),
                                        snapshot_test(so_it_has_when_databases_are_emptied_swapped_and_replaced)};
+    const struct CMUnitTest saves[] = {snapshot_test(a_large_string_may_change_before_it_is_written),
+                                       snapshot_test(a_file_has_the_keys_of_its_start)};
+    if (!mkdtemp(temporary) || chdir(temporary) != 0) return 1;
+    log_level = LOG_LEVEL_NOTHING;
+    persistence_settings.checksum = true;
+    persistence_settings.forkless_buffer_limit = INT64_MAX; /* there is no event loop that could wait */
     make = keyspace_new;
     int failures = cmocka_run_group_tests_name("one table", tests, NULL, NULL);
+    failures += cmocka_run_group_tests_name("saves, one table", saves, NULL, NULL);
+    failures += cmocka_run_group_tests_name("saves by a thread, one table", saves, with_threads, without_threads);
     make = keyspace_new_per_slot;
-    return failures + cmocka_run_group_tests_name("a table for each slot", tests, NULL, fixture_end);
+    failures += cmocka_run_group_tests_name("a table for each slot", tests, NULL, NULL);
+    failures += cmocka_run_group_tests_name("saves by a thread", saves, with_threads, without_threads);
+    failures += cmocka_run_group_tests_name("saves", saves, NULL, fixture_end);
+    unlink("forkless.rdb");
+    if (chdir("/") != 0 || rmdir(temporary) != 0) return 1;
+    return failures;
 }

@@ -32,8 +32,8 @@ struct background_worker {
 static struct background_worker workers[BACKGROUND_KINDS];
 static bool started; /* main thread */
 static void (*thread_setup)(void);
-static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync",    "bio_write",   "bio_lazy_free",
-                                                    "bio_read",       "bio_checksum", "bio_register"};
+static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync",    "bio_write",    "bio_lazy_free",
+                                                    "bio_read",       "bio_checksum", "bio_register", "bio_snapshot"};
 
 static void *work(void *arg) {
     struct background_worker *w = arg;
@@ -65,6 +65,7 @@ void background_before_fork(void) {
 #ifdef __SANITIZE_ADDRESS__
     background_drain(BACKGROUND_LAZY_FREE);
     background_drain(BACKGROUND_REGISTER);
+    background_drain(BACKGROUND_SNAPSHOT);
 #endif
 }
 

@@ -17,6 +17,7 @@ enum background_kind {
     BACKGROUND_READ,
     BACKGROUND_CHECKSUM,
     BACKGROUND_REGISTER, /* memory with a device */
+    BACKGROUND_SNAPSHOT,
     BACKGROUND_KINDS
 };
 /* Each thread calls `setup` first, for CPU pinning; it may be NULL. Returns 0 or -errno. */

@@ -35,6 +35,9 @@ struct output_ops {
      * this output always copies. Called only for blobs of at least share_min bytes. */
     void (*share)(struct output *out, struct blob *blob);
     size_t share_min;
+    /* A string of a file format whose encoding the output chooses, because compressing it takes long
+     * (formats/deferred_output.h). `blob`: has the string; NULL: none does. NULL: the writer chooses the encoding. */
+    void (*string)(struct output *out, struct slice text, struct blob *blob);
     void (*place)(struct output *out, struct placement *placement); /* net/placement.h; NULL: it cannot */
 };
 enum {

@@ -185,6 +185,7 @@ enum pause_reason {
     PAUSE_FAILOVER,
     PAUSE_SLOT_MIGRATION,
     PAUSE_MIGRATE,
+    PAUSE_SNAPSHOT, /* too much waits to be written (persistence/forkless.h) */
     PAUSE_REASONS
 };
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);

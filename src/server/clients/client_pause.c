@@ -21,6 +21,7 @@ struct paused_client {
     struct list_link link;
     struct client *client;
     enum pause_kind held_by; /* the weakest pause that holds its request; PAUSE_NONE: another filter does */
+    bool ignores_snapshot;   /* PAUSE_SNAPSHOT does not hold it */
 };
 static void pause_forget(struct client *client);
 static struct client_listener pause_listener = {.freed = pause_forget};
@@ -29,20 +30,22 @@ static struct {
     enum pause_kind kind;
     int64_t until_ms;
 } pauses[PAUSE_REASONS];
-static enum pause_kind pause_kind; /* the strictest of `pauses` */
+static enum pause_kind pause_kind;      /* the strictest of `pauses` */
+static enum pause_kind data_pause_kind; /* the strictest without PAUSE_SNAPSHOT: data must not change */
 static struct event_timer pause_timer;
 
 /* Whether the pauses hold a request of this client that pauses of this kind, and stricter ones, hold. */
-static bool pauses_hold(const struct client *client, enum pause_kind held_by) {
+static bool pauses_hold(const struct client *client, enum pause_kind held_by, bool ignores_snapshot) {
     /* Two nodes may migrate slots to each other: one pause must not hold back what ends the other. */
     if (client->flags & CLIENT_MIGRATION && pauses[PAUSE_FAILOVER].kind == PAUSE_NONE) return false;
-    return pause_kind >= held_by;
+    return (ignores_snapshot ? data_pause_kind : pause_kind) >= held_by;
 }
 
-static void pause_hold(struct client *client, enum pause_kind held_by) {
+static void pause_hold(struct client *client, enum pause_kind held_by, bool ignores_snapshot) {
     struct paused_client *held = mem_calloc(1, sizeof *held);
     held->client = client;
     held->held_by = held_by;
+    held->ignores_snapshot = ignores_snapshot;
     client_hold(client);
     client->flags |= CLIENT_PAUSED;
     client_set_state(client, &pause_listener, held);
@@ -56,15 +59,17 @@ static enum filter_answer pause_ask(struct client *client, const struct command 
     enum pause_kind held_by = flags & (CMD_WRITE | CMD_MAY_REPLICATE)    ? PAUSE_WRITE
                               : flags & (CMD_READONLY | CMD_RUNS_SCRIPT) ? PAUSE_DATA
                                                                          : PAUSE_ALL;
-    if (!pauses_hold(client, held_by)) return FILTER_PASS;
-    pause_hold(client, held_by);
+    /* The primary's stream does not wait, nor do messages, such as Sentinel's. */
+    bool ignores_snapshot = client->flags & CLIENT_PRIMARY || !(flags & (CMD_WRITE | CMD_RUNS_SCRIPT));
+    if (!pauses_hold(client, held_by, ignores_snapshot)) return FILTER_PASS;
+    pause_hold(client, held_by, ignores_snapshot);
     return FILTER_HOLD;
 }
 
 static struct command_filter pause_filter = {.order = FILTER_PAUSE, .asks_obeyed = true, .ask = pause_ask};
 
 void client_postpone(struct client *client) {
-    pause_hold(client, PAUSE_NONE);
+    pause_hold(client, PAUSE_NONE, false);
 }
 
 bool clients_paused_for(enum pause_reason reason) {
@@ -90,10 +95,13 @@ int64_t clients_paused_ms(void) {
 }
 
 const char *clients_pause_reason(void) {
-    static const char *const names[] = {
-        [PAUSE_COMMAND] = "client_pause",          [PAUSE_SHUTDOWN] = "shutdown_in_progress",
-        [PAUSE_FAILOVER] = "failover_in_progress", [PAUSE_SLOT_MIGRATION] = "slot_migration_in_progress",
-        [PAUSE_MIGRATE] = "migrate_in_progress",   [PAUSE_REASONS] = "none"};
+    static const char *const names[] = {[PAUSE_COMMAND] = "client_pause",
+                                        [PAUSE_SHUTDOWN] = "shutdown_in_progress",
+                                        [PAUSE_FAILOVER] = "failover_in_progress",
+                                        [PAUSE_SLOT_MIGRATION] = "slot_migration_in_progress",
+                                        [PAUSE_MIGRATE] = "migrate_in_progress",
+                                        [PAUSE_SNAPSHOT] = "save_backlog",
+                                        [PAUSE_REASONS] = "none"};
     return names[last_pause()];
 }
 
@@ -111,13 +119,14 @@ static uint64_t pause_over(struct event_timer *timer);
 /* Puts into effect what has changed in `pauses`. */
 static void pauses_apply(void) {
     int64_t next_ms = INT64_MAX;
-    pause_kind = PAUSE_NONE;
+    pause_kind = data_pause_kind = PAUSE_NONE;
     for (enum pause_reason i = 0; i < PAUSE_REASONS; i++) {
         if (pauses[i].kind == PAUSE_NONE) continue;
         if (pauses[i].kind > pause_kind) pause_kind = pauses[i].kind;
+        if (i != PAUSE_SNAPSHOT && pauses[i].kind > data_pause_kind) data_pause_kind = pauses[i].kind;
         if (pauses[i].until_ms < next_ms) next_ms = pauses[i].until_ms;
     }
-    server_pause_deletion(DELETION_PAUSE_PAUSE, pause_kind != PAUSE_NONE);
+    server_pause_deletion(DELETION_PAUSE_PAUSE, data_pause_kind != PAUSE_NONE);
     if (pause_kind == PAUSE_NONE) {
         event_timer_cancel(server.loop, &pause_timer);
     } else {
@@ -135,7 +144,7 @@ static void release_all(void) {
     pauses_apply();
     list_each_entry(&paused, const struct paused_client, link, held) {
         struct client *client = held->client;
-        if (held->held_by && pauses_hold(client, held->held_by)) continue;
+        if (held->held_by && pauses_hold(client, held->held_by, held->ignores_snapshot)) continue;
         pause_forget(client);
         client_release(client);
         any = true;

@@ -44,6 +44,7 @@ static bool resizing_enabled = true;
 /* The children as the server sees them. */
 static struct child_process child; /* of child_start() */
 static struct list slots = LIST_INIT(slots);
+static struct child_reservation *reserved; /* NULL: none */
 static uint64_t last_cow, last_module_cow;
 static size_t sessions;
 
@@ -58,6 +59,7 @@ static struct {
 
 enum child_kind child_kind(void) {
     if (child.job) return child.job->kind;
+    if (reserved) return reserved->kind;
     return slots.len ? CHILD_SLOTS : CHILD_NONE;
 }
 pid_t child_active_pid(void) {
@@ -83,6 +85,9 @@ static void progress_add(struct child_progress *progress, const struct child_pro
 struct child_progress child_progress(void) {
     struct child_progress progress = {0};
     if (child.job) progress_add(&progress, &child);
+    if (reserved)
+        progress = (struct child_progress){
+            .keys = reserved->keys, .keys_total = reserved->keys_total, .started_ms = reserved->started_ms};
     list_each(&slots, link) progress_add(&progress, container_of(link, struct child_process, link));
     if (progress.keys_total) progress.percent = (double)progress.keys * 100 / (double)progress.keys_total;
     return progress;
@@ -90,7 +95,7 @@ struct child_progress child_progress(void) {
 
 /* Turns off what would copy shared pages without need. */
 static void apply_sharing(void) {
-    bool shared = child_active() || sessions;
+    bool shared = child.job || slots.len || sessions;
     store_settings.keep_access = shared;
     hashtable_set_resizing(!resizing_enabled ? HASHTABLE_RESIZE_FORBID
                            : shared          ? HASHTABLE_RESIZE_AVOID
@@ -180,6 +185,7 @@ static void become_child(struct child_job *job, int pipe_fd) {
         close_listeners();
     log_set_role('C');
     child.job = NULL; /* the server's children are not this process's */
+    reserved = NULL;
     list_init(&slots);
     sessions = 0;
     if (job->kind == CHILD_SESSION) {
@@ -367,7 +373,7 @@ pid_t child_start(struct child_job *job) {
 }
 
 pid_t child_start_slots(struct child_process *process, struct child_job *job) {
-    if (child.job) return -EBUSY;
+    if (child.job || reserved) return -EBUSY;
     pid_t pid = start(process, job);
     if (pid < 0) return pid;
     list_append(&slots, &process->link);
@@ -393,10 +399,25 @@ static void kill_process(const struct child_process *process) {
     kill(process->pid, CHILD_KILL_SIGNAL);
     kill(process->pid, SIGCONT); /* a stopped process acts on the signal only when it continues */
 }
+void child_reserve(struct child_reservation *reservation) {
+    must_be_main_thread();
+    must(!child_active());
+    reserved = reservation;
+}
+void child_unreserve(struct child_reservation *reservation) {
+    must(reserved == reservation);
+    reserved = NULL;
+}
+
 void child_kill(void) {
+    if (reserved) reserved->kill(reserved, false);
     if (child.job) kill_process(&child);
 }
 void child_kill_wait(void) {
+    if (reserved) {
+        reserved->kill(reserved, true);
+        return;
+    }
     if (!child.job) return;
     child_kill();
     reap(&child, 0);

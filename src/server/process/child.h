@@ -20,6 +20,9 @@
  * The pipe also reports the end of the child in the loop turn in which it happens: its write end closes with the child.
  * The server does not use SIGCHLD, so that libraries can start processes of their own.
  *
+ * Work of the server's own threads that stands for a child (a snapshot without fork) reserves the place of the one
+ * child: no other child starts, child_kind() is its kind, and child_kill() ends it.
+ *
  * Main thread only. */
 #ifndef SERVER_PROCESS_CHILD_H
 #define SERVER_PROCESS_CHILD_H
@@ -52,7 +55,7 @@ struct child_job {
 /* Forks. Returns the child's process id, -EBUSY if another child runs, or the negative errno of pipe() or fork(). */
 pid_t child_start(struct child_job *job);
 enum child_kind child_kind(void); /* the running child; CHILD_SLOTS: one or more of this kind; CHILD_NONE: none */
-pid_t child_active_pid(void);     /* 0: none, or of the kind CHILD_SLOTS */
+pid_t child_active_pid(void);     /* 0: none, of the kind CHILD_SLOTS, or a reservation */
 static inline bool child_active(void) {
     return child_kind() != CHILD_NONE;
 }
@@ -62,6 +65,17 @@ extern const int CHILD_KILL_SIGNAL;
  * child_kill_wait() returns after done(). */
 void child_kill(void);
 void child_kill_wait(void);
+
+/* The place of the child of child_start() for work in this process. It belongs to its owner. */
+struct child_reservation {
+    enum child_kind kind;
+    /* child_kill(); `waits`, child_kill_wait(): calls child_unreserve() before it returns, if possible. */
+    void (*kill)(struct child_reservation *reservation, bool waits);
+    uint64_t keys, keys_total; /* for child_progress() */
+    int64_t started_ms;        /* clock_mono_ms() */
+};
+void child_reserve(struct child_reservation *reservation); /* child_active() is false */
+void child_unreserve(struct child_reservation *reservation);
 
 /* What a child has reported about itself. */
 struct child_report_data {
