@@ -1,15 +1,17 @@
 /* engines.c: scripting engines of modules (script/script_engine.h).
  *
  * The struct of functions that a module passes has grown: version 1 compiles texts that end with a zero byte, version 3
- * resets functions, too, and version 4 has a debugger, which this server does not call. */
+ * resets functions, too, and version 4 has a debugger. */
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
+#include "module/call_reply.h"
 #include "module/context.h"
+#include "script/script_debug.h"
 #include "script/script_engine.h"
 #include "server/command/dispatch.h"
 #include <stdio.h>
 
-enum { ERROR_MAX = 512, VERSION_WITH_LENGTH = 2, VERSION_WITH_RESET = 3 };
+enum { ERROR_MAX = 512, VERSION_WITH_LENGTH = 2, VERSION_WITH_RESET = 3, VERSION_WITH_DEBUGGER = 4 };
 
 struct module_engine {
     struct script_engine engine;
@@ -17,7 +19,9 @@ struct module_engine {
     struct module *module;
     char *name;
     ValkeyModuleScriptingEngineCtx *context;
-    ValkeyModuleScriptingEngineMethodsV3 methods;
+    ValkeyModuleScriptingEngineMethodsV4 methods;               /* an older version's end before */
+    const ValkeyModuleScriptingEngineDebuggerCommand *commands; /* of its debugger */
+    size_t command_count;
 };
 static struct module_engine *engine_of(struct script_engine *engine) {
     return container_of(engine, struct module_engine, engine);
@@ -164,6 +168,124 @@ static struct script_engine_memory engine_memory(struct script_engine *engine) {
     return (struct script_engine_memory){.used = info.used_memory, .overhead = info.engine_memory_overhead};
 }
 
+/* --- The debugger --- */
+
+static bool engine_debug_enable(struct script_engine *engine) {
+    struct module_engine *of = engine_of(engine);
+    struct ValkeyModuleCtx ctx;
+    context_init(&ctx, of->module);
+    of->commands = NULL;
+    of->command_count = 0;
+    bool enabled = of->methods.debugger_enable(&ctx, of->context, VMSE_EVAL, &of->commands, &of->command_count) ==
+                   VMSE_DEBUG_ENABLED;
+    context_end(&ctx);
+    return enabled;
+}
+static void engine_debug_disable(struct script_engine *engine) {
+    const struct module_engine *of = engine_of(engine);
+    struct ValkeyModuleCtx ctx;
+    context_init(&ctx, of->module);
+    of->methods.debugger_disable(&ctx, of->context, VMSE_EVAL);
+    context_end(&ctx);
+}
+static struct module_engine *debugged; /* in the session that runs; NULL: none */
+static void engine_debug_start(struct script_engine *engine, struct slice source) {
+    struct ValkeyModuleCtx ctx;
+    debugged = engine_of(engine);
+    context_init(&ctx, debugged->module);
+    struct ValkeyModuleString *text = module_string_new(source);
+    debugged->methods.debugger_start(&ctx, debugged->context, VMSE_EVAL, text);
+    module_string_release(text);
+    context_end(&ctx);
+}
+static void engine_debug_end(struct script_engine *engine) {
+    struct module_engine *of = engine_of(engine);
+    struct ValkeyModuleCtx ctx;
+    context_init(&ctx, of->module);
+    of->methods.debugger_end(&ctx, of->context, VMSE_EVAL);
+    context_end(&ctx);
+    debugged = NULL;
+}
+
+/* A line of the session; takes the string over. `truncate`: at most so many bytes as a line of Lua's debugger. */
+void api_ScriptingEngineDebuggerLog(ValkeyModuleString *msg, int truncate) {
+    enum { SHOWN = 256 };
+    struct slice text = module_string_slice(msg);
+    if (script_session && truncate && text.len > SHOWN)
+        script_session_format("%.*s ...", SHOWN, text.data);
+    else if (script_session)
+        script_session_line(text);
+    module_string_release(msg);
+}
+void api_ScriptingEngineDebuggerLogRespReplyStr(const char *reply) {
+    if (script_session) lua_debug_show_reply(slice_of(reply));
+}
+void api_ScriptingEngineDebuggerLogRespReply(ValkeyModuleCallReply *reply) {
+    if (script_session) lua_debug_show_reply(call_reply_proto(reply));
+}
+void api_ScriptingEngineDebuggerFlushLogs(void) {
+    if (script_session) script_session_flush();
+}
+
+static bool arguments_fit(const ValkeyModuleScriptingEngineDebuggerCommand *command, int argc) {
+    size_t given = (size_t)argc - 1, needed = 0;
+    bool any = false;
+    for (size_t i = 0; i < command->params_len; i++) {
+        needed += !command->params[i].optional;
+        any |= command->params[i].variadic != 0;
+    }
+    return given >= needed && (any || given <= command->params_len);
+}
+/* By its name, or the beginning that it may be abbreviated to. NULL: unknown, or with other arguments. */
+static const ValkeyModuleScriptingEngineDebuggerCommand *debug_command_find(int argc, const struct slice *argv) {
+    for (size_t i = 0; debugged && i < debugged->command_count; i++) {
+        const ValkeyModuleScriptingEngineDebuggerCommand *command = &debugged->commands[i];
+        struct slice name = slice_of(command->name), brief = {name.data, command->prefix_len};
+        if (brief.len > name.len) brief = name;
+        if (slice_is(argv[0], command->name) || slice_equal(argv[0], brief))
+            return arguments_fit(command, argc) ? command : NULL;
+    }
+    return NULL;
+}
+static void debug_help(void) {
+    script_session_line(SLICE("Debugger commands:"));
+    for (size_t i = 0; debugged && i < debugged->command_count; i++) {
+        const ValkeyModuleScriptingEngineDebuggerCommand *command = &debugged->commands[i];
+        if (command->invisible) continue;
+        char parameters[256] = "";
+        for (size_t p = 0; p < command->params_len; p++) {
+            const ValkeyModuleScriptingEngineDebuggerCommandParam *param = &command->params[p];
+            size_t len = strlen(parameters);
+            snprintf(parameters + len, sizeof parameters - len, param->optional ? " [%s]%s" : " <%s>%s", param->name,
+                     param->variadic ? "..." : "");
+        }
+        script_session_format("%s%s  %s", command->name, parameters, command->desc ? command->desc : "");
+    }
+}
+/* Executes requests of the client until one of them continues the script. */
+void api_ScriptingEngineDebuggerProcessCommands(int *client_disconnected, ValkeyModuleString **err) {
+    int argc;
+    const struct slice *argv;
+    *client_disconnected = 0;
+    if (err) *err = NULL;
+    while (script_session && (argv = script_session_read(&argc))) {
+        const ValkeyModuleScriptingEngineDebuggerCommand *command = debug_command_find(argc, argv);
+        if (!command && (slice_is(argv[0], "help") || slice_is(argv[0], "h"))) {
+            debug_help();
+            continue;
+        }
+        if (!command) {
+            script_session_line(SLICE("<error> Unknown debugger command or wrong number of arguments."));
+            continue;
+        }
+        struct ValkeyModuleString **strings = module_strings_of(argc, argv);
+        int goes_on = command->handler(strings, (size_t)argc, command->context);
+        module_strings_free(argc, strings);
+        if (!goes_on) return;
+    }
+    *client_disconnected = 1;
+}
+
 /* --- Registration --- */
 
 int api_RegisterScriptingEngine(ValkeyModuleCtx *module_ctx, const char *engine_name,
@@ -176,7 +298,8 @@ int api_RegisterScriptingEngine(ValkeyModuleCtx *module_ctx, const char *engine_
     of->module = module_ctx->module;
     of->name = mem_strdup(engine_name);
     of->context = engine_ctx;
-    memcpy(&of->methods, engine_methods, sizeof of->methods); /* all versions begin with these members */
+    bool debugs = engine_methods->version >= VERSION_WITH_DEBUGGER;
+    memcpy(&of->methods, engine_methods, debugs ? sizeof of->methods : sizeof(ValkeyModuleScriptingEngineMethodsV3));
     of->engine = (struct script_engine){.name = of->name,
                                         .module = of->module->name,
                                         .version = (unsigned)engine_methods->version,
@@ -185,6 +308,12 @@ int api_RegisterScriptingEngine(ValkeyModuleCtx *module_ctx, const char *engine_
                                         .run = engine_run,
                                         .reset = engine_reset,
                                         .memory = engine_memory};
+    if (debugs && of->methods.debugger_enable) {
+        of->engine.debug_enable = engine_debug_enable;
+        of->engine.debug_disable = engine_debug_disable;
+        of->engine.debug_start = engine_debug_start;
+        of->engine.debug_end = engine_debug_end;
+    }
     if (script_engine_register(&of->engine)) {
         list_append(&of->module->engines, &of->link);
         return VALKEYMODULE_OK;

@@ -78,6 +78,17 @@ const char *modules_direct_load_refusal(bool swap) {
     return swap && !aware ? "there are modules that are not aware of async replication" : NULL;
 }
 
+/* The arguments that MODULE LIST shows and CONFIG REWRITE keeps; argv[0] is the name of a command and left out. */
+int api_UpdateRuntimeArgs(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    struct module *module = ctx->module;
+    for (int i = 0; i < module->argc; i++) mem_free(module->arguments[i]);
+    mem_free(module->arguments);
+    module->argc = argc > 1 ? argc - 1 : 0;
+    module->arguments = mem_calloc((size_t)module->argc + 1, sizeof *module->arguments);
+    for (int i = 0; i < module->argc; i++) module->arguments[i] = mem_strndup(argv[i + 1]->data, argv[i + 1]->len);
+    return VALKEYMODULE_OK;
+}
+
 /* --- Functions that modules export to each other --- */
 
 struct module_shared {

@@ -207,7 +207,7 @@ static void show_command(int argc, const struct slice *argv) {
     memory_output_free(&line);
 }
 
-static void show_reply(struct slice reply) {
+void lua_debug_show_reply(struct slice reply) {
     struct reply_reader reader;
     size_t used;
     reply_reader_init(&reader);
@@ -233,7 +233,7 @@ static void show_call(int argc, const struct slice *argv, struct slice reply, co
     if (error)
         script_session_format("<error> %s", without_code(error));
     else
-        show_reply(reply);
+        lua_debug_show_reply(reply);
 }
 
 void lua_debug_called(int argc, const struct slice *argv, struct slice reply, const char *error) {

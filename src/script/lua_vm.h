@@ -85,6 +85,7 @@ void lua_debug_end(lua_State *lua);
 /* Shows a command that the script called, and its reply, or the error if it was rejected. */
 void lua_debug_called(int argc, const struct slice *argv, struct slice reply, const char *error);
 void lua_debug_stop_soon(void);                /* redis.breakpoint() */
+void lua_debug_show_reply(struct slice reply); /* of a command, in any session */
 void lua_debug_show_arguments(lua_State *lua); /* redis.debug() */
 
 /* lua_value.c */

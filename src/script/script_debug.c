@@ -13,6 +13,7 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
+#include "script/script_engine.h"
 #include "script/script_run.h"
 #include "server/clients/client.h"
 #include "server/clients/reply_barrier.h"
@@ -41,12 +42,14 @@ struct debug_request {
 struct script_session {
     struct list_link link; /* in `sessions` */
     struct client *client; /* NULL: disconnected */
+    char *engine;          /* as in struct debugger */
     bool forked;
     struct command *command;
     struct debug_request *call; /* EVAL */
     void (*eval)(struct call *call);
     struct debug_request *current; /* the last one that the debugger read */
     struct memory_output output;   /* not sent yet: requests for the child, or lines for the client */
+    bool flushed;                  /* script_session_flush() was called since the last request */
     size_t lines, dropped;         /* lines in `output`; lines that did not fit */
 
     /* Forked sessions. */
@@ -68,6 +71,7 @@ struct script_session {
 enum mode { FORKED, IN_SERVER };
 struct debugger {
     enum mode mode;
+    char *engine;                   /* the name of one that a module has; NULL: Lua */
     struct script_session *session; /* NULL: none yet */
 };
 
@@ -105,6 +109,7 @@ static void session_free(struct script_session *session) {
     mem_free(session->call);
     memory_output_free(&session->output);
     list_remove(&sessions, &session->link);
+    mem_free(session->engine);
     mem_free(session);
 }
 
@@ -243,12 +248,18 @@ static struct debug_request *server_read(struct script_session *session) {
 
 const struct slice *script_session_read(int *argc) {
     struct script_session *session = script_session;
-    send_lines(session);
+    if (session->lines || !session->flushed) send_lines(session);
+    session->flushed = false;
     mem_free(session->current);
     session->current = session->forked ? child_read(session) : server_read(session);
     if (!session->current) return NULL;
     *argc = session->current->argc;
     return session->current->argv;
+}
+
+void script_session_flush(void) {
+    if (script_session->lines) send_lines(script_session);
+    script_session->flushed = true;
 }
 
 bool script_session_poll(void) {
@@ -281,7 +292,10 @@ static void session_run(struct script_session *session, struct call *call) {
     call->reply = &reply;
     script_session = session;
     if (!session->forked) reply_barrier_call_replies_elsewhere(client);
+    struct script_engine *engine = session->engine ? script_engine_find(slice_of(session->engine)) : NULL;
+    if (engine) engine->debug_start(engine, script_session_text());
     session->eval(call);
+    if (engine) engine->debug_end(engine);
     script_session_line(SLICE("<endsession>"));
     send_lines(session);
     script_session = NULL;
@@ -422,11 +436,18 @@ static struct debugger *debugger_of(const struct client *client) {
     return client_state(client, &client_listener);
 }
 
+static void debugger_free(struct debugger *debugger) {
+    struct script_engine *engine = debugger->engine ? script_engine_find(slice_of(debugger->engine)) : NULL;
+    if (engine) engine->debug_disable(engine);
+    mem_free(debugger->engine);
+    mem_free(debugger);
+}
+
 static void client_was_reset(struct client *client) {
     struct debugger *debugger = debugger_of(client);
     if (!debugger || debugger->session) return;
     client_set_state(client, &client_listener, NULL);
-    mem_free(debugger);
+    debugger_free(debugger);
 }
 
 static void client_freed(struct client *client) {
@@ -434,7 +455,7 @@ static void client_freed(struct client *client) {
     if (!debugger) return;
     struct script_session *session = debugger->session;
     client_set_state(client, &client_listener, NULL);
-    mem_free(debugger);
+    debugger_free(debugger);
     if (!session) return;
     session->client = NULL;
     if (session->forked) {
@@ -471,7 +492,7 @@ static void client_add_memory(const struct client *client, struct client_report 
         report->memory += mem_size(container_of(link, struct debug_request, link));
 }
 
-void script_debug_set(struct call *call, struct slice mode) {
+void script_debug_set(struct call *call, struct slice mode, struct script_engine *engine) {
     struct client *client = call->client;
     bool on = slice_is(mode, "yes") || slice_is(mode, "sync");
     if (!on && !slice_is(mode, "no")) {
@@ -488,9 +509,15 @@ void script_debug_set(struct call *call, struct slice mode) {
         return;
     }
     client_was_reset(client);
+    if (on && !script_engine_is_lua(engine) && !engine->debug_enable(engine)) {
+        reply_error_format(call->reply, "ERR The scripting engine '%s' failed to initialize the debugger.",
+                           engine->name);
+        return;
+    }
     if (on) {
         struct debugger *debugger = mem_calloc(1, sizeof *debugger);
         debugger->mode = slice_is(mode, "sync") ? IN_SERVER : FORKED;
+        if (!script_engine_is_lua(engine)) debugger->engine = mem_strdup(engine->name);
         client_set_state(client, &client_listener, debugger);
     }
     reply_ok(call->reply);
@@ -514,6 +541,7 @@ bool script_debug_takes(struct call *call, void (*eval)(struct call *call)) {
     struct script_session *session = mem_calloc(1, sizeof *session);
     session->client = call->client;
     session->forked = debugger->mode == FORKED;
+    session->engine = debugger->engine ? mem_strdup(debugger->engine) : NULL;
     session->command = (struct command *)call->command;
     session->call = request_copy(call->argc, call->argv);
     session->eval = eval;

@@ -27,7 +27,8 @@ struct script_session;
 extern struct script_session *script_session; /* the session in this process; NULL: none */
 
 /* SCRIPT DEBUG. */
-void script_debug_set(struct call *call, struct slice mode);
+struct script_engine;
+void script_debug_set(struct call *call, struct slice mode, struct script_engine *engine);
 /* Called by EVAL: starts a session if the client is in debugging mode. True: the handler must return; the session
  * executes `call` with `eval`. */
 bool script_debug_takes(struct call *call, void (*eval)(struct call *call));
@@ -45,6 +46,8 @@ const struct slice *script_session_read(int *argc);
  * waiting for the next request. */
 void script_session_line(struct slice text);
 void script_session_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Sends the lines at once, as one reply: then script_session_read() sends no more unless there are further lines. */
+void script_session_flush(void);
 /* Must be called periodically while the script runs. True: the script was killed and must end. */
 bool script_session_poll(void);
 #endif

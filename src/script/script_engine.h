@@ -34,6 +34,12 @@ struct script_engine {
     /* Nothing is compiled any more: SCRIPT FLUSH, FUNCTION FLUSH. */
     void (*reset)(struct script_engine *engine, enum lua_vm_kind kind, bool in_background);
     struct script_engine_memory (*memory)(struct script_engine *engine);
+    /* Its debugger, which uses script_debug.h. NULL: it has none. False: it cannot be used now. `source`: the script.
+     */
+    bool (*debug_enable)(struct script_engine *engine);
+    void (*debug_disable)(struct script_engine *engine);
+    void (*debug_start)(struct script_engine *engine, struct slice source);
+    void (*debug_end)(struct script_engine *engine);
 };
 extern struct script_engine script_engine_lua;
 static inline bool script_engine_is_lua(const struct script_engine *engine) {

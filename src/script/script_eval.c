@@ -325,19 +325,23 @@ static void debug_run(struct call *call) {
         reply_error(call->reply, "ERR unknown subcommand or wrong number of arguments for 'debug'. Try SCRIPT HELP.");
         return;
     }
+    struct script_engine *engine = &script_engine_lua;
     if (call->argc == 4 && !slice_is(call->argv[3], "lua")) {
         struct slice name = call->argv[3];
-        const struct script_engine *engine = script_engine_find(name);
-        if (engine)
+        engine = script_engine_find(name);
+        if (!engine) {
+            reply_error_format(call->reply, "ERR No scripting engine found with name '%.*s' to enable debug",
+                               (int)name.len, name.data);
+            return;
+        }
+        if (!engine->debug_enable) {
             reply_error_format(call->reply,
                                "ERR The scripting engine '%s' does not support interactive script debugging",
                                engine->name);
-        else
-            reply_error_format(call->reply, "ERR No scripting engine found with name '%.*s' to enable debug",
-                               (int)name.len, name.data);
-        return;
+            return;
+        }
     }
-    script_debug_set(call, mode);
+    script_debug_set(call, mode, engine);
 }
 
 /* --- Tables --- */

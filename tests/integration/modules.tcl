@@ -15,6 +15,8 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         assert_match "*module:name=simple,ver=3,api=1,filters=0,usedby=\\\[\\\],using=\\\[\\\],options=\\\[\\\]*" \
             [r info modules]
         assert_equal hello [r simple.echo hello]
+        assert_equal OK [r simple.arguments three]
+        assert_equal three [dict get [lindex [r module list] 0] args]
         assert_equal OK [r module unload simple]
         refused "ERR unknown command 'simple.echo'*" {r simple.echo hello}
         assert_equal {lua} [lmap module [r module list] {dict get $module name}]
@@ -58,7 +60,7 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         set child {simple.parent|child {group module module simple}}
         assert_equal [list simple.parent [list group module module simple subcommands $child]] \
             [r command docs simple.parent]
-        set names {attribute call echo keys memory numbers parent parent|child set types}
+        set names {arguments attribute call echo keys memory numbers parent parent|child set types}
         assert_equal [lmap name $names {string cat simple. $name}] [lsort [r command list filterby module simple]]
         assert_equal {a c} [r command getkeys simple.keys a b c]
         assert_equal 3 [r simple.parent child x]
@@ -308,35 +310,6 @@ start_server [list overrides [list loadmodule [test_module waiting] enable-modul
         assert_equal {k element} [r lrange k:l 0 -1]
         assert {[r pttl k:l] > 0}
     }
-
-    test "a module that needs a missing function at load is not loaded" -needs {ours 1} {
-        set c [new_client]
-        $c module unload waiting
-        refused "ERR Error loading the extension*" {r module load [test_module waiting] missing}
-        wait_for_log "it needs ValkeyModule_ScriptingEngineDebuggerFlushLogs, which this server does not have."
-        assert_error "ERR unknown command 'waiting.number', with args beginning with: " {r waiting.number}
-        $c -close
-        restart_server
-    }
-}
-
-test "a call of a function that the server lacks ends it, with a report that names both" -needs {ours 1} {
-    set port [free_port]
-    set process [spawn $::opt(server) --port $port --save "" --dir $::unit_dir --loadmodule [test_module waiting]]
-    wait_for_condition 30000 {![catch {new_client -host 127.0.0.1 -port $port -tcp 1} client]}
-    wait_for_condition 30000 {![catch {$client ping}]}
-    catch {$client waiting.missing}
-    set log [dict get [spawn_wait $process] out]
-    assert_match "*Module 'waiting' knows*" $log
-    assert_match "*called ValkeyModule_ScriptingEngineDebuggerFlushLogs, which this server does not have.*" $log
-    assert_match "*ValkeyModule_ScriptingEngineDebuggerFlushLogs, called by the module 'waiting'*" $log
-}
-
-test "a missing function that OnLoad calls within a command ends the server" -needs {ours 1} {
-    set got [run_server --port [free_port] --save "" --dir $::unit_dir --loadmodule [test_module waiting] nested]
-    set log [dict get $got out]
-    assert_match "*called ValkeyModule_ScriptingEngineDebuggerFlushLogs, which this server does not have.*" $log
-    assert_not_match "*failed to load: it needs*" $log
 }
 
 start_server [list overrides [list loadmodule "[test_module waiting] ticks" save ""] tags {modules}] {

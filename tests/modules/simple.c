@@ -21,6 +21,12 @@ static int memory(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     free(text);
     return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
 }
+/* SIMPLE.ARGUMENTS argument…: the module has these now. */
+static int arguments(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (ValkeyModule_UpdateRuntimeArgs(ctx, argv, argc) != VALKEYMODULE_OK)
+        return ValkeyModule_ReplyWithError(ctx, "ERR refused");
+    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
+}
 static int types(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     (void)argv;
     (void)argc;
@@ -111,6 +117,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
                     {"simple.attribute", "readonly", attribute, 0},
                     {"simple.keys", "readonly getkeys-api", keys, 0},
                     {"simple.memory", "readonly", memory, 0},
+                    {"simple.arguments", "readonly", arguments, 0},
                     {"simple.parent", "readonly", NULL, 0}};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (ValkeyModule_CreateCommand(ctx, commands[i].name, commands[i].run, commands[i].flags, commands[i].key,

@@ -226,18 +226,9 @@ static int key(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return ValkeyModule_ReplyWithLongLong(ctx, (long long)ValkeyModule_ValueLength(list));
 }
 
-/* WAITING.MISSING: calls a function that this server does not have. */
-static int missing(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
-    (void)argv;
-    (void)argc;
-    ValkeyModule_ScriptingEngineDebuggerFlushLogs();
-    return ValkeyModule_ReplyWithNull(ctx);
-}
-
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     if (ValkeyModule_Init(ctx, "waiting", 1, VALKEYMODULE_APIVER_1) == VALKEYMODULE_ERR) return VALKEYMODULE_ERR;
     const char *wish = argc > 0 ? ValkeyModule_StringPtrLen(argv[0], NULL) : "";
-    if (strcmp(wish, "missing") == 0) ValkeyModule_ScriptingEngineDebuggerFlushLogs();
     if (strcmp(wish, "ticks") == 0) ValkeyModule_CreateTimer(ctx, 1, tick, NULL);
     struct {
         const char *name, *flags;
@@ -250,14 +241,11 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
                     {"waiting.expired", "readonly", count_expired},
                     {"waiting.timeout", "readonly", wait_timeout},
                     {"waiting.counts", "readonly", counts},
-                    {"waiting.key", "write", key},
-                    {"waiting.missing", "readonly", missing}};
+                    {"waiting.key", "write", key}};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (ValkeyModule_CreateCommand(ctx, commands[i].name, commands[i].run, commands[i].flags, 0, 0, 0) ==
             VALKEYMODULE_ERR)
             return VALKEYMODULE_ERR;
-    /* A command of its own calls the missing function. */
-    if (strcmp(wish, "nested") == 0) drop(ValkeyModule_Call(ctx, "waiting.missing", ""));
     if (ValkeyModule_SubscribeToKeyspaceEvents(ctx, VALKEYMODULE_NOTIFY_EXPIRED, look_for_expired) == VALKEYMODULE_ERR)
         return VALKEYMODULE_ERR;
     return ValkeyModule_SubscribeToKeyspaceEvents(ctx, VALKEYMODULE_NOTIFY_STRING, count_event);
