@@ -71,6 +71,8 @@ void context_forget(struct ValkeyModuleCtx *ctx, int kind, void *object);
 void context_postponed_end(struct ValkeyModuleCtx *ctx);
 /* Within a command: the loop may turn until the context ends, because the client of the command is held. */
 void context_hold_caller(struct ValkeyModuleCtx *ctx);
+/* The running command was called in a turn of the loop within another client's command, whose data must not change. */
+bool context_is_within_another(void);
 void context_yield_end(void);                          /* of the context that has CONTEXT_YIELDED */
 void context_blocks_free(struct ValkeyModuleCtx *ctx); /* memory of PoolAlloc */
 void client_info_write(const struct client *client, ValkeyModuleClientInfoV1 *info); /* but for the version */

@@ -85,9 +85,16 @@ static void subscription_call(struct module_subscription *subscription, const st
 }
 static void notifications_deliver(void) {
     if (context_must_only_read()) return; /* within a change: its end delivers them */
-    while (notifications.len) {
-        struct module_notification *event = container_of(list_first(&notifications), struct module_notification, link);
-        list_remove(&notifications, &event->link);
+    /* Calls of listeners end here, too, and deliver what happened within them, but nothing that came before. */
+    struct list events = LIST_INIT(events);
+    while (events.len || notifications.len) {
+        for (bool all = !events.len; all && notifications.len;) {
+            struct list_link *link = list_first(&notifications);
+            list_remove(&notifications, link);
+            list_append(&events, link);
+        }
+        struct module_notification *event = container_of(list_first(&events), struct module_notification, link);
+        list_remove(&events, &event->link);
         list_each_entry(&subscriptions, struct module_subscription, of_all, subscription)
             subscription_call(subscription, event);
         module_string_release(event->key);

@@ -40,7 +40,7 @@ int api_RdbSave(ValkeyModuleCtx *ctx, ValkeyModuleRdbStream *stream, int flags) 
 int api_RdbLoad(ValkeyModuleCtx *ctx, ValkeyModuleRdbStream *stream, int flags) {
     if (!stream || flags) return ended(EINVAL);
     if (role_is_replica()) return ended(ENOTSUP);
-    if (server_is_loading() || context_must_only_read()) return ended(EBUSY);
+    if (server_is_loading() || context_must_only_read() || context_is_within_another()) return ended(EBUSY);
     if (snapshot_running()) child_kill_wait(); /* it saves data that are about to go */
     bool serves = ctx->flags & CONTEXT_COMMAND && dispatch_running();
     if (serves) context_hold_caller(ctx);
@@ -51,7 +51,7 @@ int api_RdbLoad(ValkeyModuleCtx *ctx, ValkeyModuleRdbStream *stream, int flags) 
 }
 
 void api_ResetDataset(int restart_aof, int async) {
-    if (context_must_only_read()) return;
+    if (context_must_only_read() || server_is_loading() || context_is_within_another()) return;
     if (snapshot_running()) child_kill_wait();
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
         db_flush(keyspace_db(server.keyspace, id), async != 0);

@@ -46,10 +46,14 @@ static bool is_over(uint64_t since) {
     return threshold > 0 && ticks_to_us(ticks_now() - since) / 1000 >= (uint64_t)threshold;
 }
 
+bool context_is_within_another(void) {
+    return dispatch_caller() && dispatch_caller() != dispatch_requester();
+}
+
 void context_hold_caller(struct ValkeyModuleCtx *ctx) {
     if (yielding) return;
     yielding = ctx;
-    held = dispatch_requester();
+    held = dispatch_caller() ? dispatch_caller() : dispatch_requester();
     client_hold(held);
     if (held->conn) conn_set_reading(held->conn, false);
     ctx->flags |= CONTEXT_YIELDED;
@@ -57,9 +61,9 @@ void context_hold_caller(struct ValkeyModuleCtx *ctx) {
 
 /* The arguments of the command are in the memory of its client's connection, which is not read meanwhile. */
 static void yield_command(struct ValkeyModuleCtx *ctx, const char *reply) {
-    if (yielding && yielding != ctx) { /* called by a command that has yielded: one of them ends it */
-        nested_turn(0);
-        return;
+    if (yielding && yielding != ctx) { /* called by a command that has yielded: that one ends it */
+        if (!dispatch_caller() || dispatch_caller() == held) nested_turn(0);
+        return; /* else another client's command within the other one's turn, whose client is not held */
     }
     if (!yielding) {
         context_hold_caller(ctx);

@@ -293,9 +293,9 @@ static void session_run(struct script_session *session, struct call *call) {
     script_session = session;
     if (!session->forked) reply_barrier_call_replies_elsewhere(client);
     struct script_engine *engine = session->engine ? script_engine_find(slice_of(session->engine)) : NULL;
-    if (engine) engine->debug_start(engine, script_session_text());
+    if (engine && engine->debug_start) engine->debug_start(engine, script_session_text());
     session->eval(call);
-    if (engine) engine->debug_end(engine);
+    if (engine && engine->debug_end) engine->debug_end(engine);
     script_session_line(SLICE("<endsession>"));
     send_lines(session);
     script_session = NULL;
@@ -438,7 +438,7 @@ static struct debugger *debugger_of(const struct client *client) {
 
 static void debugger_free(struct debugger *debugger) {
     struct script_engine *engine = debugger->engine ? script_engine_find(slice_of(debugger->engine)) : NULL;
-    if (engine) engine->debug_disable(engine);
+    if (engine && engine->debug_disable) engine->debug_disable(engine);
     mem_free(debugger->engine);
     mem_free(debugger);
 }

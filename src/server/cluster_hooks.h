@@ -61,10 +61,10 @@ struct cluster_hooks {
     void (*write_nodes)(struct output *out); /* CLUSTER NODES */
 };
 extern const struct cluster_hooks *cluster_hooks; /* NULL: not a node of a cluster */
-/* A message of a module has arrived; its bytes are valid during the call, which may be within a command. NULL: modules
- * get none. */
 /* Why no slots may be migrated from or to this node, a whole error; NULL: they may. NULL as a whole: nobody objects. */
 extern const char *(*cluster_migration_refused)(void);
+/* A message of a module has arrived; its bytes are valid during the call, which may be within a command. NULL: modules
+ * get none. */
 extern void (*cluster_module_received)(struct slice sender, const struct cluster_module_message *message);
 
 static inline size_t cluster_connections(void) {

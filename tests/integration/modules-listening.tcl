@@ -25,6 +25,31 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         $c -close
     }
 
+    test "a listener that writes hears all events of a command, but not its own" {
+        r del counter
+        r listening.block 2
+        r mset x 1 y 2
+        r rename x z
+        assert_equal 4 [r get counter]
+        assert_equal "set:x set:y rename_from:x rename_to:z" [r listening.heard]
+        r listening.block 0
+    }
+
+    test "a read that a listener holds stays held when other reads may pass" {
+        r listening.block 1
+        set c [new_client]
+        $c -send get nokey
+        wait_for_condition 5000 {[info_field blocked_clients] == 1}
+        r debug reply-barrier pass-reads
+        r debug reply-barrier off
+        assert_equal "" [$c -available]
+        r listening.unblock
+        assert_equal {} [$c -read]
+        assert_equal "keymiss:nokey" [r listening.heard]
+        r listening.block 0
+        $c -close
+    }
+
     test "a command waits once, also one that only reads, and not in a transaction or a script" {
         r mset a 1
         r listening.block 1

@@ -25,6 +25,11 @@ static void gone(ValkeyModuleCtx *ctx, ValkeyModuleBlockedClient *bc) {
 static int listener(ValkeyModuleCtx *ctx, int type, const char *event, ValkeyModuleString *key) {
     (void)type;
     if (!blocks) return VALKEYMODULE_OK;
+    if (blocks == 2) { /* it writes instead */
+        note(event, ValkeyModule_StringPtrLen(key, NULL));
+        ValkeyModule_FreeCallReply(ValkeyModule_Call(ctx, "INCR", "!c", "counter"));
+        return VALKEYMODULE_OK;
+    }
     errno = 0;
     ValkeyModuleBlockedClient *bc = ValkeyModule_BlockClient(ctx, NULL, NULL, NULL, 0);
     note(event, bc ? ValkeyModule_StringPtrLen(key, NULL) : errno == ENOTSUP ? "refused" : "failed");

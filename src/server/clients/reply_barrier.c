@@ -448,7 +448,8 @@ void reply_barrier_unpin(struct client *client) {
     held->pinned = false;
     if (list_is_linked(&held->link)) {
         list_remove(&waiting, &held->link);
-        if (sequence_needed(held) <= released)
+        bool passes = reads_pass && barriers.len <= 1 && held->only_reads;
+        if (passes || sequence_needed(held) <= released)
             held_leave(held);
         else
             batch_close(held);
@@ -467,7 +468,7 @@ void reply_barrier_pass_reads(bool pass) {
     reads_pass = pass;
     if (!pass || barriers.len > 1) return;
     list_each_entry(&waiting, struct held_replies, link, held)
-        if (held->only_reads) held_leave(held);
+        if (held->only_reads && !held->pinned) held_leave(held);
 }
 
 size_t reply_barrier_close_waiting(void) {

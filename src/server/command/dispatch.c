@@ -61,6 +61,12 @@ struct client *dispatch_requester(void) {
     return at ? at->call.client : NULL;
 }
 
+struct client *dispatch_caller(void) {
+    const struct running *at = running;
+    while (at && !at->call.client->conn) at = at->outer;
+    return at ? at->call.client : NULL;
+}
+
 bool dispatch_is_running(const struct client *client) {
     for (const struct running *at = running; at; at = at->outer)
         if (at->call.client == client) return true;
@@ -637,7 +643,7 @@ static __attribute__((noinline)) bool request_rewritten(struct client *client, i
     if (!rewrite_take(&rewrite) && dispatch_rewrite) dispatch_rewrite(&rewrite);
     bool gone = client->flags & CLIENT_CLOSING;
     bool done = gone || request_checked(client, rewrite.argc, rewrite.argv);
-    if (!done && client->conn)
+    if (!done && client->conn && !(client->flags & CLIENT_CLOSING))
         rewrite_keep(&rewrite);
     else if (rewrite.free)
         rewrite.free(&rewrite);

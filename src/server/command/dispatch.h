@@ -133,6 +133,9 @@ void dispatch_account(struct client *client, struct command *command, int argc, 
 const struct call *dispatch_running(void);
 /* The client whose request is being executed, for a script its caller; NULL: none. */
 struct client *dispatch_requester(void);
+/* The client of the innermost call whose client has a connection. Not the requester if the call runs in a turn of the
+ * loop within another client's call. NULL: there is none. */
+struct client *dispatch_caller(void);
 bool dispatch_is_nested(void);                         /* the call that runs was made by a transaction or a script */
 bool dispatch_is_running(const struct client *client); /* one of the running calls is this client's */
 /* One of the running calls replies into this client's output: nobody else may write to, flush or release that output
