@@ -295,7 +295,7 @@ static int targets_of(int flags) {
 }
 
 static ValkeyModuleCallReply *keep_reply(ValkeyModuleCtx *ctx, ValkeyModuleCallReply *reply) {
-    if (ctx->flags & CONTEXT_AUTO_MEMORY) reply->ctx = ctx;
+    if (ctx->flags & CONTEXT_AUTO_MEMORY) call_reply_set_context(reply, ctx);
     context_keep(ctx, OBJECT_REPLY, reply);
     return reply;
 }

@@ -146,6 +146,11 @@ struct ValkeyModuleCallReply *call_reply_error(struct slice text) {
     return call_reply_parse(proto, text.len + 3, false);
 }
 
+void call_reply_set_context(struct ValkeyModuleCallReply *reply, struct ValkeyModuleCtx *ctx) {
+    reply->ctx = ctx;
+    if (reply->attribute) call_reply_set_context(reply->attribute, ctx);
+    for (size_t i = 0; i < reply->nodes; i++) call_reply_set_context(&reply->children[i], ctx);
+}
 struct slice call_reply_proto(const struct ValkeyModuleCallReply *reply) {
     return reply->proto;
 }

@@ -23,6 +23,8 @@ struct ValkeyModuleCallReply {
 struct ValkeyModuleCallReply *call_reply_parse(char *proto, size_t len, bool exact);
 /* An error that no command has written; without '-' and CRLF. */
 struct ValkeyModuleCallReply *call_reply_error(struct slice text);
+/* Strings made of the reply and its elements belong to the context, which has AutoMemory. */
+void call_reply_set_context(struct ValkeyModuleCallReply *reply, struct ValkeyModuleCtx *ctx);
 struct slice call_reply_proto(const struct ValkeyModuleCallReply *reply);
 bool call_reply_is_resp3(const struct ValkeyModuleCallReply *reply);
 #endif

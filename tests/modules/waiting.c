@@ -218,6 +218,8 @@ static int key(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     ValkeyModule_ZsetFirstInScoreRange(zset, VALKEYMODULE_NEGATIVE_INFINITE, VALKEYMODULE_POSITIVE_INFINITE, 0, 0);
     ValkeyModuleString *member = ValkeyModule_ZsetRangeCurrentElement(zset, &score);
     ValkeyModule_HashGet(hash, VALKEYMODULE_HASH_CFIELDS, "field", &value, NULL);
+    /* A string made of an element of a reply is collected, too. */
+    ValkeyModule_CreateStringFromCallReply(ValkeyModule_CallReplyArrayElement(ValkeyModule_Call(ctx, "TIME", ""), 0));
     ValkeyModule_ReplyWithArray(ctx, 5);
     ValkeyModule_ReplyWithString(ctx, member);
     ValkeyModule_ReplyWithDouble(ctx, score);
