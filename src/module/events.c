@@ -33,7 +33,7 @@ static const unsigned kinds[] = {[VALKEYMODULE_EVENT_REPLICATION_ROLE_CHANGED] =
                                  [VALKEYMODULE_EVENT_PRIMARY_LINK_CHANGE] = 2,
                                  [VALKEYMODULE_EVENT_CRON_LOOP] = 0,
                                  [VALKEYMODULE_EVENT_MODULE_CHANGE] = 2,
-                                 [VALKEYMODULE_EVENT_LOADING_PROGRESS] = 0,
+                                 [VALKEYMODULE_EVENT_LOADING_PROGRESS] = 2,
                                  [VALKEYMODULE_EVENT_SWAPDB] = 0,
                                  [VALKEYMODULE_EVENT_REPL_BACKUP] = 0,
                                  [VALKEYMODULE_EVENT_FORK_CHILD] = 2,
@@ -42,7 +42,7 @@ static const unsigned kinds[] = {[VALKEYMODULE_EVENT_REPLICATION_ROLE_CHANGED] =
                                  [VALKEYMODULE_EVENT_CONFIG] = 1,
                                  [VALKEYMODULE_EVENT_KEY] = 4,
                                  [VALKEYMODULE_EVENT_AUTHENTICATION_ATTEMPT] = 0,
-                                 [VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION] = 0,
+                                 [VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION] = 6,
                                  [VALKEYMODULE_EVENT_COMMAND_RESULT_SUCCESS] = 0,
                                  [VALKEYMODULE_EVENT_COMMAND_RESULT_FAILURE] = 0,
                                  [VALKEYMODULE_EVENT_COMMAND_RESULT_REJECTED] = 0,
@@ -157,6 +157,17 @@ static void deliver_key(uint64_t kind, struct db *db, struct slice key) {
     module_string_release(name);
     context_end(&ctx);
 }
+static void deliver_slot_migration(unsigned kind, const struct slot_migration_event *event) {
+    ValkeyModuleSlotRange *ranges = mem_alloc(event->count * sizeof *ranges);
+    for (size_t i = 0; i < event->count; i++)
+        ranges[i] = (ValkeyModuleSlotRange){event->ranges[i][0], event->ranges[i][1]};
+    ValkeyModuleAtomicSlotMigrationInfoV1 info = {.version = VALKEYMODULE_ATOMICSLOTMIGRATION_INFO_VERSION,
+                                                  .slot_ranges = ranges,
+                                                  .num_slot_ranges = (uint32_t)event->count};
+    snprintf(info.job_name, sizeof info.job_name, "%s", event->job);
+    deliver(VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION, kind, &info, NULL);
+    mem_free(ranges);
+}
 static void databases_swapped(struct db *a, struct db *b) {
     if (a == b) return;
     ValkeyModuleSwapDbInfoV1 info = {VALKEYMODULE_SWAPDBINFO_VERSION, db_id(a), db_id(b)};
@@ -204,6 +215,7 @@ static void reported(enum server_event event, unsigned kind, const void *data) {
         deliver_key(kind, change->db, change->key);
         return;
     }
+    case EVENT_SLOT_MIGRATION: deliver_slot_migration(kind, data); return;
     case EVENT_COMMAND_REJECTED:
     case EVENT_COMMAND_ACL_REJECTED: deliver_rejection(event, kind, data); return;
     case EVENT_PERSISTENCE:

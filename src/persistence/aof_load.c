@@ -283,6 +283,7 @@ int aof_reload(void) {
     aof_manifest_find();
     if (!aof.manifest->base && !aof_manifest_last(aof.manifest)) return -ENOENT;
     loading_begin(aof_files_size(), LOADING_BLOCKS);
+    loading_state.of_commands = true;
     int error = read_files(aof.manifest);
     loading_end();
     return error;
@@ -338,6 +339,7 @@ void aof_load_at_start(void) {
     if (adopt_old_file(has_files)) has_files = true;
     if (has_files) {
         loading_begin(aof_files_size(), LOADING_SERVES);
+        loading_state.of_commands = true;
         server_event(EVENT_LOADING, LOADING_AOF_START, NULL);
         int error = read_files(aof.manifest);
         loading_end();

@@ -44,6 +44,7 @@ static struct {
     uint64_t before; /* bytes of the sources before it */
     int64_t logged_ms;
     uint64_t turned_us;
+    uint64_t reported_us; /* EVENT_LOADING_PROGRESS */
 } run;
 
 /* --- Serving clients during a load --- */
@@ -77,8 +78,22 @@ static void serve(void) {
     if (now - run.logged_ms >= LOG_INTERVAL_MS) log_progress(now);
 }
 
+/* At most `hz` times a second. Listeners only read: the data set is not complete. */
+static void report_progress(void) {
+    const struct loading_state *s = &loading_state;
+    uint64_t now = clock_monotonic_us();
+    if (now - run.reported_us < 1000000 / (uint64_t)server.hz) return;
+    run.reported_us = now;
+    bool known = s->total && s->total != UINT64_MAX;
+    int progress = known ? (int)(s->loaded < s->total ? s->loaded * 1024 / s->total : 1024) : -1;
+    store_settings.readers++;
+    server_event(EVENT_LOADING_PROGRESS, s->of_commands, &progress);
+    store_settings.readers--;
+}
+
 static bool progress(struct source *source) {
     loading_state.loaded = run.before + source_offset(source);
+    if (server_event_wanted(EVENT_LOADING_PROGRESS)) report_progress();
     serve();
     return true;
 }
@@ -107,6 +122,7 @@ void loading_begin(uint64_t total, enum loading_service service) {
     loading_state.started_ms = clock_ms();
     loading_state.began_ms = run.logged_ms = clock_mono_ms();
     loading_state.total = total;
+    loading_state.of_commands = false;
     loading_state.loaded = loading_state.used_memory = loading_state.keys = loading_state.commands = 0;
     run.before = 0;
     run.service = service;

@@ -13,6 +13,7 @@
 struct loading_state {
     int64_t started_ms, began_ms;     /* wall clock; clock_mono_ms() */
     uint64_t total, loaded;           /* bytes */
+    bool of_commands;                 /* an append-only file; its reader sets it after loading_begin() */
     uint64_t used_memory;             /* of the server that wrote the file; 0: unknown */
     uint64_t keys;                    /* loaded in the current or last load */
     uint64_t commands;                /* of append-only files, executed in the current or last load */

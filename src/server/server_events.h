@@ -15,12 +15,14 @@ enum server_event {
     EVENT_CLIENT_CHANGE = 4,        /* 0: connected, 1: disconnects; struct client */
     EVENT_REPLICA_CHANGE = 6,       /* 0: a replica is online, 1: it is gone */
     EVENT_PRIMARY_LINK = 7,         /* 0: up, 1: down */
-    EVENT_LOADING_PROGRESS = 10,    /* 0: of an RDB file, 1: of an append-only file; int: percent */
+    EVENT_LOADING_PROGRESS = 10,    /* 0: of an RDB file, 1: of an append-only file; int: of 1024 parts;
+                                       -1: not known */
     EVENT_ASYNC_LOAD = 14,          /* 0: started, 1: aborted, 2: completed */
     EVENT_FORK_CHILD = 13,          /* 0: born, 1: died */
     EVENT_KEY = 17,                 /* 0: is deleted, 1: expires, 2: is evicted, 3: is overwritten; before that. struct
                                        key_event */
     EVENT_AUTHENTICATION = 18,      /* struct authentication_event */
+    EVENT_SLOT_MIGRATION = 19,      /* enum slot_migration_kind; struct slot_migration_event; at the end of a turn */
     EVENT_COMMAND_REJECTED = 22,    /* struct rejection_event */
     EVENT_COMMAND_ACL_REJECTED = 23 /* enum user_denial; USER_ALLOWED: it has not authenticated */
 };
@@ -45,6 +47,12 @@ struct authentication_event {
     struct slice user;
     const char *module; /* that has decided; NULL: the server */
     bool granted;
+};
+enum slot_migration_kind { IMPORT_STARTED, EXPORT_STARTED, IMPORT_ABORTED, EXPORT_ABORTED, IMPORT_DONE, EXPORT_DONE };
+struct slot_migration_event {
+    const char *job; /* its name */
+    size_t count;
+    const uint16_t (*ranges)[2];
 };
 struct rejection_event {
     struct client *client;

@@ -23,6 +23,7 @@ start_server {overrides {maxclients 10} tags {limits}} {
     }
 
     test "maxclients can be changed at run time, those connected stay" {
+        wait_for_condition 5000 {[info_field clients connected_clients] == 1}
         set clients {}
         for {set i 0} {$i < 5} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
         r config set maxclients 3

@@ -43,6 +43,25 @@ start_cluster [list primaries 3 overrides [list loadmodule $peers]] {
         assert_equal after [lindex $got 0 2]
     }
 
+    test "a module learns of slot migrations, at both ends" {
+        foreach node {0 1} {n $node peers.heard}
+        proc kinds {heard} {lmap event $heard {lindex $event 1}}
+        n 0 cluster migrateslots slotsrange 0 5 node [n 1 cluster myid]
+        foreach {node begun done} {0 1 5 1 0 4} {
+            set heard {}
+            wait_for_condition 10000 {[llength [lappend heard {*}[n $node peers.heard]]] == 2} "no event"
+            assert_equal [list $begun $done] [kinds $heard]
+            lappend jobs {*}[lmap event $heard {lindex $event 0}]
+            foreach event $heard {assert_equal 0-5 [lindex $event 2]}
+        }
+        assert_equal 1 [llength [lsort -unique $jobs]]
+        n 0 cluster migrateslots slotsrange 6 9 node [n 1 cluster myid]
+        n 0 cluster cancelslotmigrations
+        set heard {}
+        wait_for_condition 10000 {[llength [lappend heard {*}[n 0 peers.heard]]] == 2} "no event"
+        assert_equal {1 3} [kinds $heard]
+    }
+
     test "a module makes a node serve every slot" {
         foreach key {a b c d e f g h} {if {[catch {n 0 set $key 1} error]} break}
         assert_match "MOVED *" $error

@@ -22,6 +22,13 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         assert_equal "module:0:sections module:1:sections" [r watching.events]
         r save
         assert_equal "save:2 save:3" [r watching.events]
+        r config set loading-process-events-interval-bytes 1024
+        r debug populate 5000 key 50
+        r watching.events
+        r debug reload
+        assert_match "save:* progress:0 save:end" "[r watching.events] save:end"
+        r flushall
+        r watching.events
         r replicaof 127.0.0.1 1
         r replicaof no one
         assert_equal "role:1:replica role:0:primary" [r watching.events]

@@ -29,6 +29,16 @@ static int send_message(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
         ValkeyModule_SendClusterMessage(ctx, strcmp(to, "all") == 0 ? NULL : to, (uint8_t)type, text, (uint32_t)len);
     return ValkeyModule_ReplyWithSimpleString(ctx, sent == VALKEYMODULE_OK ? "OK" : "NO");
 }
+/* Heard like a message, of the job. */
+static void slots_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t kind, void *data) {
+    (void)ctx, (void)event;
+    ValkeyModuleAtomicSlotMigrationInfoV1 *info = data;
+    if (heard_count == HEARD_MAX || info->num_slot_ranges != 1) return;
+    memcpy(heard[heard_count].sender, info->job_name, VALKEYMODULE_NODE_ID_LEN);
+    heard[heard_count].type = (long long)kind;
+    heard[heard_count++].text =
+        ValkeyModule_CreateStringPrintf(NULL, "%d-%d", info->slot_ranges->start, info->slot_ranges->end);
+}
 static int list_heard(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     (void)argv;
     (void)argc;
@@ -100,6 +110,8 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     if (ValkeyModule_Init(ctx, "peersTest", 1, VALKEYMODULE_APIVER_1) == VALKEYMODULE_ERR) return VALKEYMODULE_ERR;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (ValkeyModule_CreateCommand(ctx, commands[i].name, commands[i].run, "", 0, 0, 0)) return VALKEYMODULE_ERR;
+    ValkeyModule_SetModuleOptions(ctx, VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION);
+    ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_AtomicSlotMigration, slots_event);
     ValkeyModule_RegisterClusterMessageReceiver(ctx, TYPE, receive);
     ValkeyModule_RegisterClusterMessageReceiver(ctx, OTHER_TYPE, receive);
     ValkeyModule_RegisterClusterMessageReceiver(ctx, OTHER_TYPE, NULL);

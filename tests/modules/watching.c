@@ -53,6 +53,11 @@ static void save_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t k
     (void)ctx, (void)event, (void)data;
     event_note("save", kind, "");
 }
+static void progress_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t kind, void *data) {
+    (void)ctx, (void)event;
+    ValkeyModuleLoadingProgressV1 *info = data;
+    event_note("progress", kind, info->progress >= 0 && info->progress <= 1024 && info->hz > 0 ? "" : "wrong");
+}
 static int events_command(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     (void)argv, (void)argc;
     ValkeyModule_ReplyWithCString(ctx, events);
@@ -139,6 +144,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     result |= ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_ModuleChange, module_event);
     result |= ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_AuthenticationAttempt, login_event);
     result |= ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_Persistence, save_event);
+    result |= ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_LoadingProgress, progress_event);
     if (!ValkeyModule_RegisterCommandFilter(ctx, filter, 0)) return VALKEYMODULE_ERR;
     result |= ValkeyModule_CreateCommand(ctx, "watching.events", events_command, "", 0, 0, 0);
     result |= ValkeyModule_ExportSharedAPI(ctx, "watching_filtered", &filtered);

@@ -40,6 +40,7 @@ static bool moving_owner_unknown(void *context, unsigned slot) {
 static void moving_created(void *context, struct slot_job *job) {
     job->host = mem_calloc(1, sizeof(struct sim_job));
 }
+static void moving_ended(void *context, struct slot_job *job, bool success) {}
 static void moving_freed(void *context, struct slot_job *job) {
     mem_free(job->host);
 }
@@ -194,6 +195,7 @@ static const struct migration_effects moving_effects = {.facts = moving_facts,
                                                         .fetch_is_idle = moving_import_yes,
                                                         .owner_is_unknown = moving_owner_unknown,
                                                         .created = moving_created,
+                                                        .ended = moving_ended,
                                                         .freed = moving_freed,
                                                         .dial = moving_dial,
                                                         .send_auth = moving_export_nothing,

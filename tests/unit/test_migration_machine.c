@@ -142,6 +142,7 @@ static bool export_no(void *context, struct slot_export *export) {
     return false;
 }
 static void job_nothing(void *context, struct slot_job *job) {}
+static void job_ended(void *context, struct slot_job *job, bool success) {}
 static void export_nothing(void *context, struct slot_export *export) {}
 static void dial(void *context, struct slot_export *export, const struct cluster_node *target) {
     dials++;
@@ -172,6 +173,7 @@ static const struct migration_effects effects = {.facts = get_facts,
                                                  .snapshot_lets_send = export_yes,
                                                  .fetch_is_idle = import_yes,
                                                  .created = job_nothing,
+                                                 .ended = job_ended,
                                                  .freed = job_nothing,
                                                  .dial = dial,
                                                  .accepted = export_nothing,

@@ -21,6 +21,7 @@
 #include "server/command/command.h"
 #include "server/role.h"
 #include "server/server.h"
+#include "server/server_events.h"
 #include "server/store_events.h"
 
 enum { LOG_US = 10 * 1000 * 1000 };
@@ -76,10 +77,48 @@ static bool fetch_is_idle(void *context, const struct slot_import *import) {
     return slot_fetch_is_idle(import);
 }
 
+/* Beginnings and ends of jobs, for listeners, which may call the machine: reported at the end of the turn. */
+struct job_event {
+    struct list_link link;
+    enum slot_migration_kind kind;
+    char name[JOB_NAME_LEN + 1];
+    size_t count;
+    uint16_t ranges[][2];
+};
+static struct list job_events = LIST_INIT(job_events);
+
+static void job_event_add(const struct slot_job *job, enum slot_migration_kind of_import,
+                          enum slot_migration_kind of_export) {
+    if (!server_event_wanted(EVENT_SLOT_MIGRATION)) return;
+    size_t size = job->count * sizeof *job->ranges;
+    struct job_event *event = mem_calloc(1, sizeof *event + size);
+    event->kind = job->kind == JOB_IMPORT ? of_import : of_export;
+    memcpy(event->name, job->name, sizeof event->name);
+    event->count = job->count;
+    memcpy(event->ranges, job->ranges, size);
+    list_append(&job_events, &event->link);
+}
+static void job_events_report(void) {
+    while (job_events.len) {
+        struct job_event *event = container_of(list_first(&job_events), struct job_event, link);
+        list_remove(&job_events, &event->link);
+        struct slot_migration_event data = {event->name, event->count, (const uint16_t(*)[2])event->ranges};
+        server_event(EVENT_SLOT_MIGRATION, event->kind, &data);
+        mem_free(event);
+    }
+}
+
 static void job_created(void *context, struct slot_job *job) {
     struct job_link *link = mem_calloc(1, sizeof *link);
     link->stream_db = -1;
     job->host = link;
+    job_event_add(job, IMPORT_STARTED, EXPORT_STARTED);
+}
+static void job_ended(void *context, struct slot_job *job, bool success) {
+    if (success)
+        job_event_add(job, IMPORT_DONE, EXPORT_DONE);
+    else
+        job_event_add(job, IMPORT_ABORTED, EXPORT_ABORTED);
 }
 static void job_freed(void *context, struct slot_job *job) {
     mem_free(job->host);
@@ -179,6 +218,7 @@ static const struct migration_effects effects = {.facts = facts,
                                                  .fetch_is_idle = fetch_is_idle,
                                                  .owner_is_unknown = owner_is_unknown,
                                                  .created = job_created,
+                                                 .ended = job_ended,
                                                  .freed = job_freed,
                                                  .dial = source_dial,
                                                  .send_auth = send_auth,
@@ -245,10 +285,11 @@ void migration_tick(void) {
 }
 
 void migration_before_wait(void) {
-    if (__builtin_expect(!migrations.in_progress.len && !migrations.trim_due, 1)) return;
+    if (__builtin_expect(!migrations.in_progress.len && !migrations.trim_due && !job_events.len, 1)) return;
     /* Not the cached time: a process that was frozen must notice that its clients' writes went on. */
     migrations_turn_end(&migrations, clock_monotonic_ms());
     snapshot_step();
+    job_events_report();
 }
 
 void migration_stop(void) {

@@ -73,8 +73,9 @@ void job_init(struct migration_machine *m, struct slot_job *job, struct slice na
     m->effects->created(m->context, job);
 }
 
-void job_leave(struct migration_machine *m, struct slot_job *job) {
+void job_leave(struct migration_machine *m, struct slot_job *job, bool success) {
     list_remove(&m->in_progress, &job->progress);
+    m->effects->ended(m->context, job, success);
     m->trim_due = true;
 }
 

@@ -36,7 +36,7 @@ void job_record_finish(struct migration_machine *m, const struct slot_job *job, 
 void job_unexpected(struct migration_machine *m, struct slot_job *job, enum slot_verb verb);
 bool job_owns_all(const struct migration_machine *m, const struct slot_bitmap *slots);
 /* The end of a job: it is over, with this message, and this is logged. */
-void job_leave(struct migration_machine *m, struct slot_job *job);
+void job_leave(struct migration_machine *m, struct slot_job *job, bool success);
 void job_finished(struct migration_machine *m, struct slot_job *job, enum slot_finish how, const char *message);
 bool job_times_out(struct migration_machine *m, struct slot_job *job);
 

@@ -293,6 +293,7 @@ struct migration_effects {
 
     /* The host sets up job->host, and frees it. */
     void (*created)(void *context, struct slot_job *job);
+    void (*ended)(void *context, struct slot_job *job, bool success); /* it has left the jobs in progress */
     void (*freed)(void *context, struct slot_job *job);
 
     /* The link. dial() does not fail at once. close() ends the link, its handshake, and a question. */

@@ -207,7 +207,7 @@ void export_end(struct migration_machine *m, struct slot_export *export, enum sl
     export->asks = false;
     if (export_is_recorded(export) && !facts.replica && !facts.loading)
         record_end(m, export, how == FINISH_SUCCESS, text);
-    job_leave(m, job);
+    job_leave(m, job, how == FINISH_SUCCESS && !export->cancelled);
     if (export->cancelled)
         export->state = EXPORT_CANCELLED; /* as it was shown all the time */
     else

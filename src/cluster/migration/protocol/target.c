@@ -53,7 +53,7 @@ void import_end(struct migration_machine *m, struct slot_import *import, enum sl
         job_record_finish(m, job, success, text, claimed ? m->cluster->myself->config_epoch : 0);
         m->last_end = server_facts(m).offset;
     }
-    job_leave(m, job);
+    job_leave(m, job, success);
     job_finished(m, job, how, text);
 }
 
