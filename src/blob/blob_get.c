@@ -41,7 +41,8 @@ static struct blob *get_blob(struct call *call) {
 }
 
 /* Whether the transfer may begin before the reply is complete. Not if the reply has to wait for more than the checksum,
- * or goes nowhere; and not if the client is told of changes of the key, which would come before the reply then. */
+ * or goes nowhere; and not if the client may get a push about a change of the key, which would come before the reply
+ * then. */
 static bool may_begin_before_reply(const struct call *call) {
     const struct client *client = call->client;
     return !reply_barrier_armed && call->reply->out == &client->conn->out &&

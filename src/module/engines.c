@@ -207,7 +207,7 @@ static void engine_debug_end(struct script_engine *engine) {
     debugged = NULL;
 }
 
-/* A line of the session; takes the string over. `truncate`: at most so many bytes as a line of Lua's debugger. */
+/* A line of the session; takes the string over. `truncate`: to the length of a line of the debugger of Lua. */
 void api_ScriptingEngineDebuggerLog(ValkeyModuleString *msg, int truncate) {
     enum { SHOWN = 256 };
     struct slice text = module_string_slice(msg);

@@ -29,7 +29,7 @@ void tables_leave(struct db *db, int slot, struct key_tables keys, struct key_ta
         return;
     }
     struct departed *tables = mem_alloc(sizeof *tables);
-    *tables = (struct departed){keys, expires, 1, true}; /* whoever reads them last does not wait for the removal */
+    *tables = (struct departed){keys, expires, 1, true}; /* the last reader does not wait for the removal */
     before_change->left(db, slot, tables);
     departed_release(tables);
 }

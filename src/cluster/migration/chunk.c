@@ -24,7 +24,7 @@
 #include "server/store_events.h"
 #include <stdio.h>
 
-/* Who gets the keys of a fragment: listeners of the store, and the streams that carry them as commands. */
+/* The receivers of the keys of a fragment: listeners of the store, and the streams that carry them as commands. */
 struct chunk_loading {
     const struct slot_import *import;
     bool changed;  /* some listener of the store wants to know */
