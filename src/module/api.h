@@ -2,8 +2,7 @@
  *
  * The list in valkeymodule.h is the only one: here it becomes a prototype `api_NAME` for each function. A file of this
  * directory that implements a group of functions defines them under these names, so the compiler compares each
- * definition with what modules are compiled against. A name without a definition is a weak symbol at address 0:
- * api_table.c knows in this way which functions the server lacks. */
+ * definition with what modules are compiled against, and the linker finds each name that has no definition. */
 #ifndef MODULE_API_H
 #define MODULE_API_H
 #define VALKEYMODULE_CORE
@@ -12,7 +11,7 @@
 #include <stdarg.h>
 
 /* The linker knows each function by the name VM_name, as in Valkey: modules may also refer to it by that symbol. */
-#define API_PROTOTYPE_(result, name, arguments) result api_##name arguments __asm__("VM_" #name) __attribute__((weak));
+#define API_PROTOTYPE_(result, name, arguments) result api_##name arguments __asm__("VM_" #name);
 VALKEYMODULE_FUNCTIONS(API_PROTOTYPE_)
 /* These have a symbol and no name for GetApi, which is how Valkey 9.1 has them. */
 API_PROTOTYPE_(int, CallArgv,
@@ -23,8 +22,6 @@ API_PROTOTYPE_(int, ReplyRaw, (ValkeyModuleCtx * ctx, const char *proto, size_t 
 #undef API_PROTOTYPE_
 
 struct module;
-/* What a module gets for a name, with the prefix ValkeyModule_ or RedisModule_. A function that this server lacks has
- * an address, too: a call of it ends the process with a report of its name and of the module. NULL: unknown. */
+/* What a module gets for a name, with the prefix ValkeyModule_ or RedisModule_. NULL: unknown. */
 void *api_find(const char *name);
-void api_lacking_each(void (*visit)(void *context, const char *name), void *context);
 #endif

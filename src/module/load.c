@@ -1,26 +1,21 @@
 /* load.c: loads and unloads modules. See module.h.
  *
  * A library is opened with RTLD_LOCAL: modules do not see each other's symbols. RTLD_LAZY: one that names a symbol
- * which this server lacks runs until it uses it. It keeps its place in the list of
- * modules while OnLoad runs, so that what OnLoad registers has an owner, and everything is undone by the same path if
- * OnLoad fails and when the module is unloaded. */
+ * which this server lacks runs until it uses it. It keeps its place in the list of modules while OnLoad runs, so that
+ * what OnLoad registers has an owner, and everything is undone by the same path if OnLoad fails and when the module is
+ * unloaded. */
 #include "acl/acl.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 #include "module/commands.h"
 #include "module/config.h"
 #include "module/context.h"
 #include "module/events.h"
 #include "module/module.h"
 #include "module/threads.h"
-#include "server/command/dispatch.h"
 #include "server/server.h"
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdio.h>
 #include <sys/stat.h>
 
 static struct list modules = LIST_INIT(modules);
@@ -223,51 +218,6 @@ static bool is_executable(const char *path) {
     return stat(path, &st) != 0 || st.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH);
 }
 
-/* Names the functions that the module's text contains and that the server lacks: it will fail if it calls them. */
-struct lacking_search {
-    const char *text;
-    size_t len;
-    struct memory_output names;
-    unsigned count;
-};
-static void lacking_visit(void *context, const char *name) {
-    struct lacking_search *search = context;
-    size_t len = strlen(name);
-    for (const char *at = search->text, *end = at + search->len; at + len < end; at++) {
-        at = memmem(at, (size_t)(end - at), name, len + 1); /* with its NUL */
-        if (!at) return;
-        if (at == search->text || at[-1] != '_') continue;
-        if (search->count++) output_write(&search->names.out, SLICE(", "));
-        output_write(&search->names.out, (struct slice){name, len});
-        return;
-    }
-}
-static void lacking_report(const struct module *module) {
-    FILE *file = fopen(module->path, "re");
-    if (!file) return;
-    struct lacking_search search = {0};
-    char *text = NULL;
-    if (fseek(file, 0, SEEK_END) == 0 && ftell(file) > 0) {
-        search.len = (size_t)ftell(file);
-        text = mem_try_alloc(search.len);
-        rewind(file);
-        if (text && fread(text, 1, search.len, file) != search.len) search.len = 0;
-    }
-    fclose(file);
-    if (text) {
-        memory_output_init(&search.names);
-        search.text = text;
-        api_lacking_each(lacking_visit, &search);
-        struct slice names = memory_output_slice(&search.names);
-        if (search.count)
-            log_notice("Module '%s' knows %u functions that this server does not have yet; a call of one ends the "
-                       "server: %.*s",
-                       module->name, search.count, (int)(names.len < 4096 ? names.len : 4096), names.data);
-        memory_output_free(&search.names);
-    }
-    mem_free(text);
-}
-
 static void unload_loaded(struct module *module) {
     module_exit leave = (module_exit)symbol(module->library, "ValkeyModule_OnUnload", "RedisModule_OnUnload");
     struct ValkeyModuleCtx ctx;
@@ -278,52 +228,14 @@ static void unload_loaded(struct module *module) {
     module_free(module);
 }
 
-/* A run of OnLoad. Its objects are not on the stack: a missing function ends the run by longjmp(). */
-struct load_run {
-    struct load_run *outer; /* OnLoad may call MODULE LOAD */
-    struct module *module;
+static int load_enter(struct module *module, module_entry enter, int argc, const struct slice *arguments) {
+    struct ValkeyModuleString **argv = module_strings_of(argc, arguments);
     struct ValkeyModuleCtx ctx;
-    struct ValkeyModuleString **argv;
-    int argc, result;
-    const struct call *call; /* within which OnLoad runs */
-    unsigned readers;        /* listeners, likewise */
-    const char *lacking;
-    jmp_buf leave;
-    pthread_t thread;
-};
-static struct load_run *load_running;
-
-void module_lacks(struct module *module, const char *function) {
-    struct load_run *run = load_running;
-    if (!run || run->module != module || !pthread_equal(run->thread, pthread_self())) return;
-    /* OnLoad has made a call, or caused an event, that calls the module again: functions of the server must return. */
-    if (dispatch_running() != run->call || store_settings.readers != run->readers) return;
-    run->lacking = function;
-    longjmp(run->leave, 1);
-}
-
-/* Calls OnLoad. Returns NULL, or the function that the module called and the server lacks. */
-static const char *load_enter(struct module *module, module_entry enter, int argc, const struct slice *arguments,
-                              int *result) {
-    struct load_run *run = mem_calloc(1, sizeof *run);
-    run->outer = load_running;
-    run->module = module;
-    run->thread = pthread_self();
-    run->call = dispatch_running();
-    run->readers = store_settings.readers;
-    run->argc = argc;
-    run->argv = module_strings_of(argc, arguments);
-    context_init(&run->ctx, module);
-    load_running = run;
-    if (setjmp(run->leave) == 0) run->result = enter(&run->ctx, run->argv, run->argc);
-    run = load_running;
-    load_running = run->outer;
-    context_end(&run->ctx);
-    module_strings_free(run->argc, run->argv);
-    *result = run->result;
-    const char *lacking = run->lacking;
-    mem_free(run);
-    return lacking;
+    context_init(&ctx, module);
+    int result = enter(&ctx, argv, argc);
+    context_end(&ctx);
+    module_strings_free(argc, argv);
+    return result;
 }
 
 static bool load(const char *path, int argc, const struct slice *arguments, int options, const struct slice *pairs) {
@@ -352,16 +264,7 @@ static bool load(const char *path, int argc, const struct slice *arguments, int 
     module->library = library;
     module->loading = true;
     module_configs_begin(options, pairs);
-    int result;
-    const char *lacking = load_enter(module, enter, argc, arguments, &result);
-    if (lacking) {
-        log_warning("Module %s failed to load: it needs ValkeyModule_%s, which this server does not have.", path,
-                    lacking);
-        module->library = NULL; /* stays: OnLoad has not ended, and may have started a thread */
-        module_free(module);
-        return false;
-    }
-    if (result != VALKEYMODULE_OK) {
+    if (load_enter(module, enter, argc, arguments) != VALKEYMODULE_OK) {
         log_warning("Module %s initialization failed. Module %s", path, module->name ? "not loaded." : "name is busy.");
         module_free(module);
         return false;
@@ -373,7 +276,6 @@ static bool load(const char *path, int argc, const struct slice *arguments, int 
     }
     module->loading = false;
     log_notice("Module '%s' loaded from %s", module->name, path);
-    lacking_report(module);
     if (!module_configs_end(module, options)) {
         unload_loaded(module);
         return false;

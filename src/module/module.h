@@ -58,8 +58,6 @@ struct module *module_of_address(const void *address); /* whose library contains
 /* Loads a library and logs why it cannot. Arguments are copied. `options`: names and values in turn, from MODULE
  * LOADEX. */
 bool module_load(const char *path, int argc, const struct slice *arguments, int options, const struct slice *pairs);
-/* The module calls a function that the server lacks. While OnLoad runs this does not return: the load fails. */
-void module_lacks(struct module *module, const char *function);
 /* Writes the names of the modules that export functions to this one (uses), or that this one exports functions to. */
 void module_write_relations(const struct module *of, bool uses, struct output *out);
 const char *modules_direct_load_refusal(bool swap); /* server/module_hooks.h */
