@@ -612,8 +612,10 @@ start_server [with_faults {held send:hold,op=read}] {
     }
 }
 
-start_server {} {
-    start_server {} {
+# The link of these replicas is TCP, to an address that is not of the loopback interface on a card.
+set open {overrides {protected-mode no}}
+start_server $open {
+    start_server $open {
         test "a replica has what was placed, before and after its synchronization" -needs $clear {
             set c [open_beside {*}$::opt(launcher) [tool rdma-place] --host $::opt(rdma_host) --port [srv -1 port]]
             assert_equal ready [line_of [lindex $c 1] rdma-place]
@@ -631,7 +633,9 @@ start_server {} {
 }
 
 # With synchronous replication a value is shown when it is committed, also by the device's WRITE.
-set in_group {overrides {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 60}}
+set in_group {
+    overrides {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 60 protected-mode no}
+}
 start_server $in_group {
     start_server $in_group {
         proc group_field {level name} {
