@@ -218,6 +218,7 @@ void client_info_write(const struct client *client, ValkeyModuleClientInfoV1 *in
         info->flags |= VALKEYMODULE_CLIENTINFO_FLAG_FAKE;
         return;
     }
+    if (conn_is_encrypted(client->conn)) info->flags |= VALKEYMODULE_CLIENTINFO_FLAG_SSL;
     struct address peer;
     if (!conn_address(client->conn, true, &peer)) return;
     snprintf(info->addr, sizeof info->addr, "%.*s", (int)sizeof info->addr - 1, peer.host);
