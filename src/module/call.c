@@ -303,7 +303,7 @@ static ValkeyModuleCallReply *keep_reply(ValkeyModuleCtx *ctx, ValkeyModuleCallR
 static ValkeyModuleCallReply *reply_of(ValkeyModuleCtx *ctx, struct slice written, bool exact) {
     char *proto = mem_try_alloc(written.len + 1);
     if (!proto) return keep_reply(ctx, call_reply_error(SLICE("OOM no memory is left for the reply")));
-    memcpy(proto, written.data, written.len);
+    if (written.len) memcpy(proto, written.data, written.len);
     proto[written.len] = 0;
     return keep_reply(ctx, call_reply_parse(proto, written.len, exact));
 }
