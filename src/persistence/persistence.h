@@ -24,7 +24,7 @@ struct persistence_settings {
     bool incremental_fsync, stop_writes_on_error;
     int sanitize;                       /* enum sanitize_level */
     int key_save_delay, key_load_delay; /* microseconds; negative -n: one microsecond every n keys, on average */
-    int save_method;                    /* bgsave-default-method: enum snapshot_method */
+    int save_method;                    /* bgsave-default-method: enum save_method */
     bool forkless_enabled;              /* forkless-infrastructure-enabled */
     int64_t forkless_buffer_limit;      /* bytes */
     int loading_interval;               /* bytes loaded between two turns of the event loop */

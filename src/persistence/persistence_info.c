@@ -24,8 +24,8 @@ static void write_child(struct output *out) {
     info_line(out, "current_save_keys_total:%llu", ull(progress.keys_total));
 }
 
-static const char *method_name(enum snapshot_method method) {
-    return method == SNAPSHOT_FORK ? "fork" : method == SNAPSHOT_FORKLESS ? "forkless" : "none";
+static const char *method_name(enum save_method method) {
+    return method == SAVE_FORK ? "fork" : method == SAVE_FORKLESS ? "forkless" : "none";
 }
 
 static void write_snapshots(struct output *out) {
@@ -50,7 +50,7 @@ static void write_snapshots(struct output *out) {
 static void write_methods(struct output *out) {
     struct forkless_stats forkless = forkless_stats();
     bool forks = child_kind() == CHILD_RDB || child_kind() == CHILD_REPLICATION;
-    enum snapshot_method current = forkless_running() ? SNAPSHOT_FORKLESS : forks ? SNAPSHOT_FORK : SNAPSHOT_DEFAULT;
+    enum save_method current = forkless_running() ? SAVE_FORKLESS : forks ? SAVE_FORK : SAVE_DEFAULT;
     info_line(out, "rdb_current_bgsave_type:%s", method_name(current));
     info_line(out, "rdb_last_bgsave_type:%s", method_name(snapshot_state.last_method));
     info_line(out, "forkless_estimated_seconds_remaining:%lld", (long long)forkless.seconds_left);

@@ -19,7 +19,7 @@ static const struct config_name version_checks[] = {
 static const struct config_name sanitize_levels[] = {
     {"no", SANITIZE_NO}, {"yes", SANITIZE_YES}, {"clients", SANITIZE_CLIENTS}, {NULL, 0}};
 
-static const struct config_name save_methods[] = {{"fork", SNAPSHOT_FORK}, {"forkless", SNAPSHOT_FORKLESS}, {NULL, 0}};
+static const struct config_name save_methods[] = {{"fork", SAVE_FORK}, {"forkless", SAVE_FORKLESS}, {NULL, 0}};
 
 const struct config_option persistence_options[] = {
     {.name = "save",

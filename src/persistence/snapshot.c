@@ -34,106 +34,57 @@ struct snapshot_state snapshot_state = {.last_seconds = -1};
 
 /* --- The file --- */
 
-void persistence_delay(int microseconds) {
-    if (microseconds > 0)
-        usleep((useconds_t)microseconds);
-    else if (microseconds < 0 && random_below(-(int64_t)microseconds) == 0)
-        usleep(1);
-}
-struct saving {
-    struct sink *sink;
-    uint64_t keys;
-    bool streamed;
-};
-static void key_saved(void *context) {
-    struct saving *saving = context;
-    if (saving->streamed && persistence_settings.key_save_delay > 0) sink_flush(saving->sink);
-    persistence_delay(persistence_settings.key_save_delay);
-    child_report(++saving->keys);
-}
-static void progress(void *context, uint64_t keys, uint64_t bytes) {
-    child_report(keys);
+static char temp[TEMP_NAME_MAX]; /* the file that is being written */
+
+static void temp_name(pid_t pid) {
+    snprintf(temp, TEMP_NAME_MAX, "temp-%d.rdb", (int)pid);
 }
 
-/* The file stores the access data that maxmemory-policy uses. */
-static enum rdb_access kept_access(void) {
-    int policy = server_settings.maxmemory_policy;
-    return policy & POLICY_LFU ? RDB_ACCESS_FREQUENCY : policy & POLICY_LRU ? RDB_ACCESS_IDLE : RDB_ACCESS_NONE;
-}
-
-enum { AUX_MAX = REPL_AUX_MAX + CLUSTER_AUX_MAX };
-static struct rdb_save_params save_params(struct rdb_aux aux[static AUX_MAX], const struct snapshot_content *content) {
-    struct rdb_save_params params = {.aux = aux,
-                                     .aux_count = repl_hooks ? repl_hooks->write_aux(aux) : 0,
-                                     .access = kept_access(),
-                                     .version = content->version,
-                                     .without_keys = content->without_keys};
-    if (cluster_hooks) params.aux_count += cluster_hooks->write_aux(&aux[params.aux_count]);
-    if (cluster_hooks) params.import_count = cluster_hooks->imports(&params.imports);
-    if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
-    return params;
-}
-
-int snapshot_write_to(struct sink *sink, const struct snapshot_content *content) {
-    struct rdb_aux aux[AUX_MAX];
-    struct saving saving = {.sink = sink, .streamed = content->streamed};
-    struct rdb_save_params params = save_params(aux, content);
-    params.progress = progress;
-    params.key_saved = persistence_settings.key_save_delay ? key_saved : NULL;
-    params.context = &saving;
-    return rdb_save(sink, server.keyspace, &params);
-}
-
-static void temp_name(char name[TEMP_NAME_MAX], pid_t pid) {
-    snprintf(name, TEMP_NAME_MAX, "temp-%d.rdb", (int)pid);
-}
-
-static int write_file(const char *name, const struct snapshot_content *content) {
-    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+static int file_begin(struct sink *sink) {
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) {
         int error = errno;
-        char directory[4096];
-        log_warning("Failed opening the temp RDB file %s (in server root dir %s) for saving: %s", name,
+        char directory[PATH_MAX];
+        log_warning("Failed opening the temp RDB file %s (in server root dir %s) for saving: %s", temp,
                     getcwd(directory, sizeof directory) ? directory : "unknown", strerror(error));
         return -error;
     }
-    struct sink sink;
-    sink_init_fd(&sink, fd);
-    sink.checksum = persistence_settings.checksum;
-    sink.sync_interval = persistence_settings.incremental_fsync ? SYNC_INTERVAL : 0;
-    int result = snapshot_write_to(&sink, content);
-    if (result >= 0) result = sink_sync(&sink);
-    sink_free(&sink);
-    if (close(fd) < 0 && result >= 0) result = -errno; /* NFS may report a full disk only here */
-    if (result < 0) log_warning("Write error while saving DB to the disk: %s", strerror(-result));
-    return result < 0 ? result : 0;
+    sink_init_fd(sink, fd);
+    sink->checksum = persistence_settings.checksum;
+    sink->sync_interval = persistence_settings.incremental_fsync ? SYNC_INTERVAL : 0;
+    return 0;
 }
 
-static int write_and_rename_file(const char *name, const struct snapshot_content *content) {
-    static char temp[TEMP_NAME_MAX];
-    char directory[4096];
-    temp_name(temp, getpid());
-    process_unfinished_file(temp);
-    int result = write_file(temp, content);
-    process_unfinished_file(NULL);
-    if (result < 0) {
+static int file_close(struct sink *sink, int error) {
+    if (!error) error = sink_sync(sink);
+    sink_free(sink);
+    if (close(sink->fd) < 0 && !error) error = -errno; /* NFS may report a full disk only here */
+    if (error) log_warning("Write error while saving DB to the disk: %s", strerror(-error));
+    return error;
+}
+
+static int file_rename(const char *name) {
+    if (rename(temp, name) == 0) return 0;
+    int error = errno;
+    char directory[PATH_MAX];
+    log_warning("Error moving temp DB file %s on the final destination %s (in server root dir %s): %s", temp, name,
+                getcwd(directory, sizeof directory) ? directory : "unknown", strerror(error));
+    return -error;
+}
+
+static int file_end(const char *name, struct sink *sink, int error) {
+    error = file_close(sink, error);
+    if (!error) error = file_rename(name);
+    if (error) {
         unlink(temp);
-        return result;
+        return error;
     }
-    if (rename(temp, name) < 0) {
-        result = -errno;
-        log_warning("Error moving temp DB file %s on the final destination %s (in server root dir %s): %s", temp, name,
-                    getcwd(directory, sizeof directory) ? directory : "unknown", strerror(-result));
-        unlink(temp);
-        return result;
-    }
-    result = file_sync_directory(".");
-    if (result < 0) {
-        log_warning("Failed to sync the directory of the DB file %s: %s", name, strerror(-result));
-        return result;
-    }
-    log_notice("DB saved on disk");
-    return 0;
+    error = file_sync_directory(".");
+    if (error < 0)
+        log_warning("Failed to sync the directory of the DB file %s: %s", name, strerror(-error));
+    else
+        log_notice("DB saved on disk");
+    return error;
 }
 
 bool snapshot_refuses_writes(void) {
@@ -162,11 +113,22 @@ static void set_failed(bool failed) {
     dispatch_set_filter(&write_filter, failed);
 }
 
-static int write_and_rename(const char *name, const struct snapshot_content *content) {
+/* In the child, or in the server by SAVE. */
+static int snapshot_begin(struct background_save *save, struct sink *sink) {
+    temp_name(getpid());
+    process_unfinished_file(temp);
     server_event(EVENT_PERSISTENCE, server.is_child ? PERSISTENCE_RDB_START : PERSISTENCE_SYNC_RDB_START, NULL);
-    int result = write_and_rename_file(name, content);
-    server_event(EVENT_PERSISTENCE, result < 0 ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
-    return result;
+    int error = file_begin(sink);
+    if (error) process_unfinished_file(NULL);
+    if (error) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
+    return error;
+}
+
+static int save_to(const char *name, struct sink *sink, int error) {
+    error = file_end(name, sink, error);
+    process_unfinished_file(NULL);
+    server_event(EVENT_PERSISTENCE, error < 0 ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
+    return error;
 }
 
 void snapshot_saved(void) {
@@ -175,12 +137,14 @@ void snapshot_saved(void) {
 }
 
 int snapshot_save_as(const char *name) {
-    return write_and_rename(name, &(struct snapshot_content){0});
+    struct sink sink;
+    int error = snapshot_begin(NULL, &sink);
+    return error ? error : save_to(name, &sink, save_write(&sink, &(struct save_content){0}));
 }
 
 int snapshot_save(void) {
     if (snapshot_running()) child_kill_wait(); /* the child would replace the file by older data */
-    int result = write_and_rename(persistence_settings.file_name, &(struct snapshot_content){0});
+    int result = snapshot_save_as(persistence_settings.file_name);
     if (result < 0) return result;
     server.dirty = 0;
     snapshot_saved();
@@ -190,7 +154,6 @@ int snapshot_save(void) {
 
 /* --- In the background --- */
 
-static struct snapshot_content saving; /* of the running background save */
 static char saving_path[2 * PATH_MAX];
 
 const char *snapshot_path(void) {
@@ -203,22 +166,17 @@ static void note_path(void) {
     snprintf(saving_path, sizeof saving_path, "%s/%s", directory, persistence_settings.file_name);
 }
 
-static int snapshot_run(struct child_job *job) {
-    int result = write_and_rename(persistence_settings.file_name, &saving);
-    if (result < 0) return 1;
-    child_report_end();
-    return 0;
+static int snapshot_end(struct background_save *save, struct sink *sink, int error) {
+    return save_to(persistence_settings.file_name, sink, error);
 }
 
 static void remove_temp_file(pid_t pid) {
-    char temp[TEMP_NAME_MAX];
-    temp_name(temp, pid);
+    temp_name(pid);
     uint64_t began = ticks_now();
     unlink(temp);
     latency_event("rdb-unlink-temp-file", ticks_to_us(ticks_now() - began));
 }
 
-static pid_t saving_pid;
 static struct list listeners = LIST_INIT(listeners);
 
 void snapshot_listen(struct snapshot_listener *listener) {
@@ -245,11 +203,11 @@ static void report_end(bool success) {
     listeners_call(&listeners, struct snapshot_listener, done, success);
 }
 
-static void child_done(struct child_job *job, int status, int signal) {
+static void snapshot_done(struct background_save *save, int status, int signal) {
     save_ends();
     if (signal) {
         log_warning("Background saving terminated by signal %d", signal);
-        remove_temp_file(saving_pid);
+        remove_temp_file(save->pid);
         if (signal != CHILD_KILL_SIGNAL) set_failed(true); /* the server itself sends CHILD_KILL_SIGNAL */
     } else if (status) {
         save_failed();
@@ -271,14 +229,16 @@ static void forkless_done(enum forkless_end end) {
     report_end(end == FORKLESS_SAVED);
 }
 
-static struct child_job job = {
-    .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB", .run = snapshot_run, .done = child_done};
+static const struct background_save_ops snapshot_ops = {
+    .begin = snapshot_begin, .end = snapshot_end, .done = snapshot_done};
+static struct background_save saving = {
+    .ops = &snapshot_ops, .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB"};
 
 bool snapshot_running(void) {
     return child_kind() == CHILD_RDB;
 }
 
-static void save_begins(enum snapshot_method method) {
+static void save_begins(enum save_method method) {
     note_path();
     snapshot_state.saves++;
     snapshot_state.last_method = method;
@@ -287,9 +247,9 @@ static void save_begins(enum snapshot_method method) {
 }
 
 static int start_forkless(void) {
-    struct rdb_aux aux[AUX_MAX];
-    struct rdb_save_params params = save_params(aux, &(struct snapshot_content){0});
-    save_begins(SNAPSHOT_FORKLESS);
+    struct rdb_aux aux[SAVE_AUX_MAX];
+    struct rdb_save_params params = save_params(aux, &(struct save_content){0});
+    save_begins(SAVE_FORKLESS);
     server_event(EVENT_PERSISTENCE, PERSISTENCE_RDB_START, NULL);
     int error = forkless_start(&params, persistence_settings.file_name, forkless_done);
     if (error) {
@@ -303,27 +263,26 @@ static int start_forkless(void) {
     return 0;
 }
 
-int snapshot_start(enum snapshot_method method) {
+int snapshot_start(enum save_method method) {
     if (child_active()) return -EBUSY;
-    if (method == SNAPSHOT_DEFAULT) method = (enum snapshot_method)persistence_settings.save_method;
-    if (method == SNAPSHOT_FORKLESS && persistence_settings.forkless_enabled) return start_forkless();
-    return snapshot_start_with(&(struct snapshot_content){0});
+    if (method == SAVE_DEFAULT) method = (enum save_method)persistence_settings.save_method;
+    if (method == SAVE_FORKLESS && persistence_settings.forkless_enabled) return start_forkless();
+    return snapshot_start_with(&(struct save_content){0});
 }
 
-int snapshot_start_with(const struct snapshot_content *content) {
+int snapshot_start_with(const struct save_content *content) {
     if (child_active()) return -EBUSY;
-    saving = *content;
-    save_begins(SNAPSHOT_FORK);
-    pid_t pid = child_start(&job);
-    if (pid < 0) {
-        log_warning("Can't save in background: fork: %s", strerror((int)-pid));
+    saving.content = *content;
+    save_begins(SAVE_FORK);
+    int error = background_save_start(&saving, SAVE_FORK);
+    if (error) {
+        log_warning("Can't save in background: fork: %s", strerror(-error));
         set_failed(true);
-        return (int)pid;
+        return error;
     }
-    log_notice("Background saving started by pid %d", (int)pid);
+    log_notice("Background saving started by pid %d", (int)saving.pid);
     snapshot_state.scheduled = false;
     snapshot_state.started_ms = clock_mono_ms();
-    saving_pid = pid;
     return 0;
 }
 
@@ -334,7 +293,7 @@ static void snapshot_cron(void) {
     const struct save_point *due = save_point_due(server.dirty, (now - snapshot_state.saved_ms) / 1000);
     if (due) {
         log_notice("%lld changes in %lld seconds. Saving...", (long long)due->changes, (long long)due->seconds);
-        snapshot_start(SNAPSHOT_DEFAULT);
+        snapshot_start(SAVE_DEFAULT);
     } else if (snapshot_state.scheduled) {
         snapshot_start(snapshot_state.scheduled_method);
     }

@@ -1,42 +1,26 @@
 /* snapshot.h: writes the data set to an RDB file, and keeps the results of past snapshots. */
 #ifndef PERSISTENCE_SNAPSHOT_H
 #define PERSISTENCE_SNAPSHOT_H
-#include "formats/rdb_file.h"
 #include "lib/structures/linked_list.h"
+#include "persistence/background_save.h"
 #include <stdbool.h>
 #include <stdint.h>
-
-enum snapshot_method {
-    SNAPSHOT_DEFAULT,  /* bgsave-default-method */
-    SNAPSHOT_FORK,     /* a child process */
-    SNAPSHOT_FORKLESS, /* this process; see forkless.h */
-};
 
 struct snapshot_state {
     uint64_t saves;       /* number of SAVE commands and background saves started */
     int64_t last_save_ms; /* when the last successful one ended; initially the server's start. Wall clock */
     /* clock_mono_ms(): the same; the start of the last background save; of the running one, 0: none is running. */
     int64_t saved_ms, last_try_ms, started_ms;
-    int64_t last_seconds;                               /* duration of the last background save; -1: none so far */
-    uint64_t last_cow;                                  /* copy-on-write bytes of the last background save */
-    uint64_t changes_before;                            /* server.dirty when the running background save started */
-    bool failed;                                        /* the last background save failed */
-    bool scheduled;                                     /* a background save starts when no other child runs */
-    enum snapshot_method scheduled_method, last_method; /* of the last background save; SNAPSHOT_DEFAULT: none so far */
+    int64_t last_seconds;                           /* duration of the last background save; -1: none so far */
+    uint64_t last_cow;                              /* copy-on-write bytes of the last background save */
+    uint64_t changes_before;                        /* server.dirty when the running background save started */
+    bool failed;                                    /* the last background save failed */
+    bool scheduled;                                 /* a background save starts when no other child runs */
+    enum save_method scheduled_method, last_method; /* of the last background save; SAVE_DEFAULT: none so far */
 };
 extern struct snapshot_state snapshot_state;
 void snapshot_saved(void); /* the data are those of the file */
 
-/* What a snapshot contains. All zeros: everything, in the oldest RDB version that can hold the data. */
-struct snapshot_content {
-    int version; /* as in struct rdb_save_params */
-    bool without_keys, without_libraries;
-    bool streamed;  /* a replica reads it during the save: flush the sink before each rdb-key-save-delay */
-    bool unchecked; /* streamed: without a checksum, because TLS protects the bytes */
-};
-/* Writes the data set to a sink by rdb_save(), with function libraries, replication AUX fields and the options of
- * snapshots. In this process or in a child. */
-int snapshot_write_to(struct sink *sink, const struct snapshot_content *content);
 /* `done` is called after each background save, when snapshot_state is up to date. */
 struct snapshot_listener {
     struct list_link link;
@@ -52,9 +36,9 @@ int snapshot_save_as(const char *name);
 /* SAVE: saves in this process. Kills a running background save. */
 int snapshot_save(void);
 /* BGSAVE. Logs failures. 0 or a negative errno: -EBUSY if a child is running. */
-int snapshot_start(enum snapshot_method method);
-int snapshot_start_with(const struct snapshot_content *content); /* in a child process */
-bool snapshot_running(void);                                     /* a background save, by any method */
+int snapshot_start(enum save_method method);
+int snapshot_start_with(const struct save_content *content); /* in a child process */
+bool snapshot_running(void);                                 /* a background save, by any method */
 /* The file of the running or last background save, whatever CONFIG SET has made of dir and dbfilename since. */
 const char *snapshot_path(void);
 #endif

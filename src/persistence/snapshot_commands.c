@@ -37,14 +37,12 @@ static void cancel(struct call *call) {
 static void bgsave_run(struct call *call) {
     struct slice option = call->argc == 2 ? call->argv[1] : SLICE("");
     bool schedule = slice_is(option, "schedule"), forkless = slice_is(option, "forkless");
-    enum snapshot_method method = forkless                   ? SNAPSHOT_FORKLESS
-                                  : slice_is(option, "fork") ? SNAPSHOT_FORK
-                                                             : SNAPSHOT_DEFAULT;
+    enum save_method method = forkless ? SAVE_FORKLESS : slice_is(option, "fork") ? SAVE_FORK : SAVE_DEFAULT;
     if (slice_is(option, "cancel")) {
         cancel(call);
         return;
     }
-    if (call->argc > 2 || (call->argc == 2 && !schedule && method == SNAPSHOT_DEFAULT)) {
+    if (call->argc > 2 || (call->argc == 2 && !schedule && method == SAVE_DEFAULT)) {
         reply_syntax_error(call->reply);
         return;
     }

@@ -187,10 +187,10 @@ static void start_snapshot(void) {
     }
     if (!first || child_active()) return; /* the cron tries again */
     bool by_socket = repl_settings.diskless_sync || first->announced.filter || first->announced.rdb_channel;
-    struct snapshot_content content = {.version = RDB_VERSION,
-                                       .unchecked = true,
-                                       .without_keys = first->announced.filter & FILTER_NO_DATA,
-                                       .without_libraries = first->announced.filter & FILTER_NO_FUNCTIONS};
+    struct save_content content = {.version = RDB_VERSION,
+                                   .unchecked = true,
+                                   .without_keys = first->announced.filter & FILTER_NO_DATA,
+                                   .without_libraries = first->announced.filter & FILTER_NO_FUNCTIONS};
     list_each_entry(&replicas, const struct replica, link, replica) {
         if (!snapshot_is_for(replica, first)) continue;
         if (!(replica->announced.capabilities & CAPA_EOF)) by_socket = false;

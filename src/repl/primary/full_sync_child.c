@@ -23,7 +23,7 @@ static struct {
     bool direct;        /* the child writes to their sockets; the pipe carries its reports (direct_transfer.h) */
     struct direct_writer writer;
     struct child_job job;
-    struct snapshot_content content;
+    struct save_content content;
     char mark[MARK_LEN + 1];
     /* Descriptors for the child: the pipe's write end; then the read end of the release pipe, or (direct) the
      * sockets. The server closes its end of the release pipe when it has read everything. */
@@ -61,7 +61,7 @@ static int transfer_child(struct child_job *job) {
     if (result < 0) return 1;
     transfer_sink_init(&sink);
     sink.checksum = persistence_settings.checksum && !transfer.content.unchecked;
-    result = snapshot_write_to(&sink, &transfer.content);
+    result = save_write(&sink, &transfer.content);
     if (result >= 0) {
         sink.checksum = false;
         if (transfer.direct) direct_last_bytes(&transfer.writer);
@@ -245,7 +245,7 @@ static int transfer_pipes(int ends[2], int release[2]) {
     return 0;
 }
 
-int full_sync_child_start(const struct snapshot_content *content, bool dual) {
+int full_sync_child_start(const struct save_content *content, bool dual) {
     int ends[2], release[2], result;
     if (transfer.running) return -EBUSY;
     transfer.dual = dual;

@@ -9,9 +9,9 @@
 #define REPL_PRIMARY_FULL_SYNC_CHILD_H
 #include "repl/primary/replicas.h"
 
-struct snapshot_content;
+struct save_content;
 /* `dual`: to RDB channels, which have already received the position of the copy. 0 or a negative errno. */
-int full_sync_child_start(const struct snapshot_content *content, bool dual);
+int full_sync_child_start(const struct save_content *content, bool dual);
 bool full_sync_child_runs(void);
 void full_sync_child_resume(void); /* a connection has sent what was queued */
 /* The replica's connection is closed. First full_sync_child_leaves(): true if it has received its last bytes, or they

@@ -96,7 +96,7 @@ bool full_sync_file_join(struct replica *replica) {
     return true;
 }
 
-int full_sync_file_start(const struct snapshot_content *content) {
+int full_sync_file_start(const struct save_content *content) {
     file_version = content->version;
     return snapshot_start_with(content);
 }

@@ -6,8 +6,8 @@
 #define REPL_PRIMARY_FULL_SYNC_FILE_H
 #include "repl/primary/replicas.h"
 
-struct snapshot_content;
-int full_sync_file_start(const struct snapshot_content *content); /* 0 or a negative errno */
+struct save_content;
+int full_sync_file_start(const struct save_content *content); /* 0 or a negative errno */
 /* The replica waits for the file that is being written. False: that is not right for it. */
 bool full_sync_file_join(struct replica *replica);
 void full_sync_file_send(struct replica *replica);   /* as much as the connection takes */

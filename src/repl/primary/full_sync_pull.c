@@ -23,7 +23,7 @@ bool full_sync_pulls(const struct replica *replica) {
 
 /* In the child. */
 static int full_sync_pull_save(struct sink *sink) {
-    return snapshot_write_to(sink, &(struct snapshot_content){.version = RDB_VERSION});
+    return save_write(sink, &(struct save_content){.version = RDB_VERSION});
 }
 
 static void full_sync_pull_delivered(void *owner) {
