@@ -5,6 +5,7 @@
  * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma. */
 #ifdef USE_RDMA
 #include "net/rdma/polled.h"
+#include "net/rdma/ring.h"
 #include "net/rdma/size.h"
 #include "rdma_suite.h"
 #include <infiniband/verbs.h>
@@ -427,6 +428,36 @@ static void a_polled_word_that_never_matches_ends_only_the_polling_period(void *
     assert_false(server.corrupt || client.corrupt);
 }
 
+/* The peer sends its last bytes, announces them by a word and disconnects while this end does not heed words: it has
+ * announced another buffer, or the word before did not match. */
+static void the_last_bytes_before_the_end_are_taken_although_words_are_ignored(void **state) {
+    for (int i = 0; i < 2; i++) {
+        client.connected = server.closed = 0;
+        client.sent = server.sent = client.consumed = server.consumed = 0;
+        open_polled();
+        rdma_settings.busy_poll_us = 1000000000; /* no loop sleeps */
+        until_polled(&server);
+        turn_until(client.consumed == server.sent && server.consumed == client.sent);
+        struct rdma_connection *c = rdma_of(server.conn);
+        uint64_t word = atomic_load(c->polled.slot->word);
+        c->receive.least = RDMA_RX_INITIAL_MIN;
+        if (i == 0)
+            for (uint64_t hour = 0; hour < 2; hour++) rdma_ring_tick(c, clock_mono() + hour * 3600 * 1000000);
+        else
+            c->polled.distrusted = true;
+        assert_true(c->ring.moving || c->polled.distrusted);
+        send_stream(&client, client.sent + 100);
+        uint64_t end = clock_monotonic_us() + 10000000;
+        while (atomic_load(c->polled.slot->word) == word) assert_true(clock_monotonic_us() < end);
+        client.conn->drops_output = true; /* it does not linger, and so answers nothing */
+        close_self(&client);
+        rdma_settings.busy_poll_us = 1000;
+        turn_until(server.closed == 1);
+        assert_int_equal(server.consumed, client.to_send);
+        assert_false(server.corrupt);
+    }
+}
+
 /* There are more busy peers than poll slots. */
 static void connections_without_a_poll_slot_stay_with_completions(void **state) {
     enum { COUNT = RDMA_POLLED_MAX / 2 + 3 }; /* both ends are in this process and want a slot */
@@ -701,6 +732,7 @@ static const struct CMUnitTest polled_tests[] = {
     SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
     SUITE_TEST(bytes_visible_after_their_polled_word_are_waited_for),
     SUITE_TEST(a_polled_word_that_never_matches_ends_only_the_polling_period),
+    SUITE_TEST(the_last_bytes_before_the_end_are_taken_although_words_are_ignored),
     SUITE_TEST(connections_without_a_poll_slot_stay_with_completions),
     SUITE_TEST(peers_without_trust_are_not_polled),
     SUITE_TEST(a_forked_child_leaves_the_connections_alone),

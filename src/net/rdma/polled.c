@@ -147,15 +147,20 @@ static void take(struct rdma_connection *c, uint32_t count) {
     rdma_receive_data(c, len);
 }
 
-/* The offset of the next byte of the stream. The bytes may continue at the start of a ring. */
+/* The buffer that the peer writes to. */
+static inline const struct rdma_rx *written_buffer(const struct rdma_connection *c) {
+    return c->receive.next && !c->ring.moving ? c->receive.next : c->receive.rx;
+}
+
+/* The offset of the next byte of the stream in it. The bytes may continue at the start of a ring. */
 static inline uint32_t next_offset(const struct rdma_connection *c, const struct rdma_rx *rx) {
-    if (c->receive.next) return c->receive.next_received;
+    if (rx == c->receive.next) return c->receive.next_received;
     return c->receive.received < rx->size ? c->receive.received : c->receive.wrapped;
 }
 
 /* Not beyond the message: the peer is about to write the next line. */
 static inline void prefetch_message(const struct rdma_connection *c, uint64_t word) {
-    const struct rdma_rx *rx = c->receive.next ? c->receive.next : c->receive.rx;
+    const struct rdma_rx *rx = written_buffer(c);
     const char *bytes = rx->data + next_offset(c, rx);
     __builtin_prefetch(bytes);
     if ((uintptr_t)bytes % LINE + (rdma_word_count(word) - c->polled.count_in) > LINE) __builtin_prefetch(bytes + LINE);
@@ -163,7 +168,7 @@ static inline void prefetch_message(const struct rdma_connection *c, uint64_t wo
 
 /* The checksum of the next `len` bytes of the stream, which fit in the space that the peer may write. */
 static uint32_t crc_of_next(const struct rdma_connection *c, uint32_t len) {
-    const struct rdma_rx *rx = c->receive.next ? c->receive.next : c->receive.rx;
+    const struct rdma_rx *rx = written_buffer(c);
     uint32_t at = next_offset(c, rx), first = len < rx->size - at ? len : rx->size - at;
     uint32_t crc = crc32c(c->polled.crc_in, rx->data + at, first);
     return first < len ? crc32c(crc, rx->data, len - first) : crc;
@@ -232,7 +237,7 @@ void rdma_polled_take_until(struct rdma_connection *c, uint32_t count) {
 /* Bytes that do not match by now are lost, like any others in flight. */
 void rdma_polled_take(struct rdma_connection *c) {
     enum polled_check result = CHECK_AGAIN;
-    while (result == CHECK_AGAIN && may_check(c)) {
+    while (result == CHECK_AGAIN && c->polled.state == RDMA_POLLED_ON && !c->end_pending && !c->finished) {
         struct rdma_poll_entry *entry = &c->qp.device->polls.entries[c->polled.entry];
         uint64_t word = atomic_load_explicit(entry->word, memory_order_acquire);
         result = word == entry->last ? CHECK_NOTHING : check_word(c, entry, word);

@@ -36,6 +36,11 @@
  *   queue always has a completion coming. A sleep with N peers polled costs N messages each way, so the thread spins
  *   longer the more peers it polls: RDMA_POLLED_PATIENCE_US for each, about the cost of its messages to both ends.
  *
+ * The end
+ *   A peer may send its last bytes, announce them by a word and disconnect while words are ignored: our ring is about
+ * to change, or the word did not match before. Neither BufferTaken nor PollEnded follows then. So the word is checked
+ *   once more when the connection ends. A buffer whose BufferTaken has not arrived by then was never written to.
+ *
  * Rejected
  *   Slots for whole messages, flag and bytes in one WRITE: the reader would have to report each slot that it has read,
  *   before the peer may write it again; bytes outside of the stream have to be copied into it; and order within one
