@@ -28,7 +28,6 @@
 #include "server/process/process.h"
 #include "server/process/process_title.h"
 #include "server/process/restart.h"
-#include "server/role.h"
 #include "server/script_hooks.h"
 #include "server/server.h"
 #include "tracking/tracking.h"

@@ -18,7 +18,6 @@
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
-#include <limits.h>
 #include <stdlib.h>
 
 enum { KEYS_ON_STACK = 64 };

@@ -2,7 +2,6 @@
  * valid. */
 #include "acl/acl.h"
 #include "acl/rights.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"

@@ -6,7 +6,6 @@
 #include "lib/system/memory.h"
 #include "lib/system/version.h"
 #include "net/rdma/loop.h"
-#include "net/rdma/rdma.h"
 #include "net/rdma/wire.h"
 #include <errno.h>
 #include <infiniband/verbs.h>

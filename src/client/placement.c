@@ -21,7 +21,6 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "net/rdma/rdma.h"
 #include "net/reply_line.h"
 #include <errno.h>
 #include <stdlib.h>

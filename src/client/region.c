@@ -11,7 +11,6 @@
 #include "net/rdma/connection.h"
 #include "net/rdma/lifetime.h"
 #include "net/rdma/loop.h"
-#include "net/rdma/rdma.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -12,8 +12,6 @@
 #include "cluster/this_node.h"
 #include "commands/scan.h"
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
-#include "server/server.h"
 #include <stdio.h>
 
 enum { FINGERPRINT_LEN = 6, FINGERPRINT_BITS = 6, TAG_LEN = 3, CURSOR_MAX = 64 };

@@ -4,7 +4,6 @@
 #include "cluster/migration/migration.h"
 #include "cluster/settings.h"
 #include "cluster/this_node.h"
-#include "lib/system/log.h"
 #include "lib/text/number.h"
 
 /* DROP-CLUSTER-PACKET-FILTER: any number is accepted, as Valkey does; no message has most of these types. */

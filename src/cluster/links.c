@@ -14,7 +14,6 @@
 #include "server/server.h"
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     STRANGERS_MAX = 1024,             /* accepted links, besides two of each known node */

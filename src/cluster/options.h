@@ -1,7 +1,6 @@
 /* options.h: the options cluster-*. Main thread only. */
 #ifndef CLUSTER_OPTIONS_H
 #define CLUSTER_OPTIONS_H
-#include "cluster/protocol/cluster.h"
 #include "cluster/settings.h"
 #include "server/config/config.h"
 

@@ -21,7 +21,6 @@
 #include "repl/primary/replicas.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
-#include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include "server/script_hooks.h"

@@ -1,7 +1,5 @@
 /* database.c: commands on whole databases: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB. */
-#include "commands/commands.h"
 #include "commands/flush_mode.h"
-#include "commands/lookup.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"
 #include "server/server.h"

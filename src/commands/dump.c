@@ -1,5 +1,4 @@
 /* dump.c: DUMP and RESTORE: serialization of a value (formats/rdb.h). */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/scratch_db.h"
 #include "formats/rdb.h"

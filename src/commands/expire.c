@@ -2,7 +2,6 @@
  *
  * A time is propagated as PEXPIREAT with its conditions, which are met on replicas as well. A time in the past deletes
  * the key immediately. */
-#include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
 #include "lib/system/memory.h"

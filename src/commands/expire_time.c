@@ -4,7 +4,6 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "server/server.h"
 
 bool expire_option_read(const struct call *call, int *index, struct expire_option *option, unsigned allowed) {
     static const struct {

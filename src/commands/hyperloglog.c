@@ -1,7 +1,6 @@
 /* hyperloglog.c: PFADD, PFCOUNT, PFMERGE, and for developers PFDEBUG and PFSELFTEST. The value is a string in the
  * format of lib/structures/hyperloglog.h. */
 #include "lib/structures/hyperloglog.h"
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"

@@ -1,5 +1,4 @@
 /* keys.c: type-independent commands on keys: deletion, existence, renaming, copying, moving. */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"

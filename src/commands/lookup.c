@@ -2,7 +2,6 @@
 #include "commands/lookup.h"
 #include "lib/system/memory.h"
 #include "server/config/config.h"
-#include "server/server.h"
 
 enum { STRING_SIZE_MAX = 512 * 1024 * 1024 };
 

@@ -13,7 +13,6 @@
  * The connection has its own event loop, so that no client is served while the command waits. The connection is cached
  * for ten seconds for the next call. If a cached connection fails before the target can have executed anything, the
  * call is retried once with a new connection. */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "formats/rdb.h"
 #include "lib/structures/linked_list.h"

@@ -1,6 +1,5 @@
 /* object.c: OBJECT, which shows how a value is stored. It does not update the access field and sends no notification;
  * it counts a hit or a miss. */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "server/command/help.h"
 #include "server/command/spec.h"

@@ -1,5 +1,4 @@
 /* scan.c: iteration over the keys of a database: SCAN, KEYS, RANDOMKEY. */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/scan.h"
 #include "lib/hash/hash_slot.h"

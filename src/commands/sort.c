@@ -2,7 +2,6 @@
  * selects, or store them as a list.
  *
  * A pattern contains a '*' that stands for the element; "->" and a field name after it select a field of a hash. */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/scratch_db.h"
 #include "lib/hash/hash_slot.h"
@@ -15,7 +14,6 @@
 #include "store/list_type.h"
 #include "store/set.h"
 #include "store/zset.h"
-#include <math.h>
 #include <stdlib.h>
 
 struct sort_element {

@@ -47,10 +47,8 @@
 #ifndef FORMATS_RDB_H
 #define FORMATS_RDB_H
 #include "formats/source.h"
-#include "lib/structures/listpack.h"
 #include "lib/text/output.h"
 #include "store/extension.h"
-#include "store/keyspace.h"
 
 enum rdb_item {
     RDB_ITEM_END,      /* no data; no item follows */

@@ -13,7 +13,6 @@
 #ifndef FORMATS_RDB_FRAGMENT_H
 #define FORMATS_RDB_FRAGMENT_H
 #include "formats/rdb_file.h"
-#include "lib/text/blob.h"
 #include "lib/text/output.h"
 
 enum {

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Reads a number below CPU_SETSIZE. -1: there is none. */
 static int read_number(const char **at) {

@@ -1,6 +1,5 @@
 /* remote.c: the home half of a connection on another thread. See remote.h. */
 #include "net/remote.h"
-#include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "net/placement.h"

@@ -7,7 +7,6 @@
 #include "lib/system/memory.h"
 #include "net/socket_private.h"
 #include <errno.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -2,7 +2,6 @@
  *
  * A socket file left behind by a dead process would make bind() fail, so listening replaces any socket at the path.
  * Closing removes the file, but only if it is still the one that this listener created. */
-#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "net/socket.h"

@@ -6,7 +6,6 @@
 #define PUBSUB_PUBSUB_H
 #include "server/command/command.h"
 #include "server/config/config.h"
-#include "server/stats/info.h"
 
 enum pubsub_kind { PUBSUB_CHANNEL, PUBSUB_PATTERN, PUBSUB_SHARD, PUBSUB_KINDS };
 

@@ -10,7 +10,6 @@
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "persistence/loading.h"
-#include "persistence/snapshot.h"
 #include "repl/feed.h"
 #include "repl/stream.h"
 #include "server/role.h"

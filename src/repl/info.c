@@ -13,7 +13,6 @@
 #include "server/role_commands.h"
 #include "server/stats/memory_report.h"
 #include <stdio.h>
-#include <string.h>
 
 static void write_replica(struct output *out, int number, const struct replica *replica) {
     struct slice address = replica_address(replica);

@@ -16,7 +16,6 @@
 #include "repl/replica/redirect.h"
 #include "repl/replica/replicaof.h"
 #include "server/repl_hooks.h"
-#include "server/role_commands.h"
 #include "server/uncounted_memory.h"
 
 static void repl_data_replaced(void) {

@@ -17,7 +17,6 @@
 #include "repl/feed.h"
 #include "repl/settings.h"
 #include "server/role.h"
-#include <assert.h>
 #include <string.h>
 
 enum { BLOCK_MIN = 1024, BLOCK_MAX = 64 * 1024, BLOCK_GROWTH = 4, BLOCKS_IN_BACKLOG = 16 };

@@ -17,7 +17,6 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "lib/text/output.h"
-#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 

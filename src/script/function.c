@@ -11,8 +11,6 @@
 #include "lib/system/ticks.h"
 #include "script/script_shebang.h"
 #include "server/clients/reply_barrier.h"
-#include "server/server.h"
-#include <lauxlib.h>
 #include <stdio.h>
 
 enum { LOAD_LIMIT_MS = 500, SHOWN_MAX = 128 };

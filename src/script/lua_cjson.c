@@ -4,10 +4,8 @@
  * A module table has its settings in a userdata, which is the first upvalue of its functions. Texts are built in the
  * memory of the interpreter, so a failed allocation is an error of the script. Nesting is limited in both directions,
  * and each level checks the Lua stack. */
-#include "lib/text/number.h"
 #include "script/lua_buffer.h"
 #include "script/lua_vm.h"
-#include <errno.h>
 #include <lauxlib.h>
 #include <limits.h>
 #include <math.h>

@@ -18,7 +18,6 @@
 #include <lauxlib.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum {
     BREAKPOINTS_MAX = 64,

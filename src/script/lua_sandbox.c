@@ -10,7 +10,6 @@
  * Bytecode is rejected, because the interpreter does not verify it: a text that begins like bytecode is prefixed with a
  * space, which makes it a syntax error. Patterns are limited, because matching recurses for each of their items.
  * Functions of the distribution's libraries reject arguments for which they would write outside their memory. */
-#include "lib/system/memory.h"
 #include "script/lua_vm.h"
 #include "script/script_run.h"
 #include <lauxlib.h>

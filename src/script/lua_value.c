@@ -15,7 +15,6 @@
  *
  * Replies of commands come from this server, so they are well-formed. */
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
 #include "resp/reply.h"
 #include "script/lua_vm.h"
 #include "script/script_run.h"

@@ -10,7 +10,6 @@
 #include "script/script_run.h"
 #include "server/clients/client.h"
 #include <lauxlib.h>
-#include <lualib.h>
 #include <stdio.h>
 #include <stdlib.h>
 

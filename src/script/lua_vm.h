@@ -12,7 +12,6 @@
  * Lua error "not enough memory". Main thread only, except lua_vm_free(), which any thread may call. */
 #ifndef SCRIPT_LUA_VM_H
 #define SCRIPT_LUA_VM_H
-#include "lib/text/output.h"
 #include "lib/text/slice.h"
 #include <lua.h>
 #include <stdint.h>

@@ -10,7 +10,6 @@
 #ifndef SCRIPT_SCRIPT_H
 #define SCRIPT_SCRIPT_H
 #include "server/command/command.h"
-#include "server/config/config.h"
 
 extern const struct command_spec script_commands[], function_commands[];
 struct feature;

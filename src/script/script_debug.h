@@ -20,7 +20,6 @@
 #define SCRIPT_SCRIPT_DEBUG_H
 #include "lib/text/slice.h"
 #include <stdbool.h>
-#include <stddef.h>
 
 struct call;
 struct script_session;

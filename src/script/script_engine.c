@@ -1,8 +1,6 @@
 /* script_engine.c: see script_engine.h. */
 #include "script/script_engine.h"
 #include "lib/system/must.h"
-#include "script/function.h"
-#include "script/script.h"
 #include "server/script_hooks.h"
 #include "server/stats/info.h"
 #include <strings.h>

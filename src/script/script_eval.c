@@ -16,7 +16,6 @@
 #include "script/script_engine.h"
 #include "script/script_run.h"
 #include "script/script_shebang.h"
-#include "server/clients/client.h"
 #include "server/clients/monitor.h"
 #include "server/command/help.h"
 #include "server/command/spec.h"

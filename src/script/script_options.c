@@ -4,7 +4,6 @@
 #include "script/script.h"
 #include "script/script_engine.h"
 #include "script/script_run.h"
-#include "server/debug/debug.h"
 #include "server/feature.h"
 #include "server/server.h"
 #include "server/config/config.h"

@@ -1,7 +1,6 @@
 /* script_run.c: see script_run.h. */
 #include "script/script_run.h"
 #include "lib/system/log.h"
-#include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "lib/system/ticks.h"
 #include "script/script_debug.h"

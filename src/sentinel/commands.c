@@ -3,8 +3,6 @@
 #include "lib/system/log.h"
 #include "lib/text/glob.h"
 #include "lib/text/number.h"
-#include "net/connection.h"
-#include "pubsub/pubsub.h"
 #include "repl/link_transport.h"
 #include "sentinel/links.h"
 #include "sentinel/scripts.h"
@@ -14,7 +12,6 @@
 #include "server/clients/client.h"
 #include "server/command/help.h"
 #include "server/command/spec.h"
-#include "server/server.h"
 #include <stdio.h>
 #include <string.h>
 

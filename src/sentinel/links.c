@@ -1,7 +1,6 @@
 /* links.c: see links.h. */
 #include "sentinel/links.h"
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
 #include "net/resp_client.h"
 #include "sentinel/sentinel_file.h"
 #include "sentinel/this_sentinel.h"

@@ -7,7 +7,6 @@
 #ifndef SENTINEL_SCRIPTS_H
 #define SENTINEL_SCRIPTS_H
 #include <stddef.h>
-#include <stdint.h>
 
 enum { SCRIPTS_QUEUE = 256, SCRIPTS_RUNNING = 16, SCRIPTS_TRIES = 10, SCRIPT_ARGUMENTS = 16 };
 /* argv[0] is the path; NULL ends it. Copies it. */

@@ -9,7 +9,6 @@
 #include "sentinel/this_sentinel.h"
 #include "server/config/config_engine.h"
 #include "server/durable_file.h"
-#include "server/server.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -14,8 +14,6 @@
 #ifndef SERVER_DEFRAG_H
 #define SERVER_DEFRAG_H
 #include "lib/system/relocate.h"
-#include "server/config/config.h"
-#include "server/server.h"
 
 /* For INFO. Hits are moved blocks and keys with moved blocks; misses those that stayed. */
 struct defrag_stats {

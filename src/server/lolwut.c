@@ -1,6 +1,5 @@
 /* lolwut.c: LOLWUT: a text picture, different each time, and the version. The picture is a landscape: the hills are
  * sums of waves under a sky with stars. */
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "server/command/command.h"

@@ -1,9 +1,7 @@
 /* maxmemory.h: what the server does when the data exceeds `maxmemory`. store/evict.h chooses the keys to evict. */
 #ifndef SERVER_MAXMEMORY_H
 #define SERVER_MAXMEMORY_H
-#include "server/config/config.h"
 #include "server/server.h"
-#include <stddef.h>
 #include <stdint.h>
 /* True: when the last command was dispatched, memory was above the limit and nothing could be evicted. All commands of
  * a script get this answer. */

@@ -3,7 +3,6 @@
 #define SERVER_SERVER_H
 #include "lib/system/version.h"
 #include "net/event_loop.h"
-#include "store/keyspace.h"
 
 #define SERVER_VERSION       PROJECT_VERSION /* valkey_version */
 #define SERVER_REDIS_VERSION "7.2.4"         /* the version that clients compare with */

@@ -1,6 +1,5 @@
 /* server_events.c: see server_events.h. */
 #include "server/server_events.h"
-#include <stddef.h>
 
 uint32_t server_events_wanted;
 void (*server_event_listener)(enum server_event event, unsigned kind, const void *data);

@@ -2,7 +2,6 @@
 #include "store/extension.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
-#include "store/types_private.h"
 
 struct list extension_types = LIST_INIT(extension_types);
 

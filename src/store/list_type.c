@@ -2,7 +2,6 @@
 #include "store/list_type.h"
 #include "lib/system/memory.h"
 #include "store/quicklist.h"
-#include "store/types_private.h"
 
 static inline bool packed(const struct entry *e) {
     return entry_encoding(e) == ENCODING_LISTPACK;

@@ -14,7 +14,6 @@
  * until it changes. Ranks count from 0, from the lowest score. */
 #ifndef STORE_ZSET_H
 #define STORE_ZSET_H
-#include "lib/structures/hashtable.h"
 #include "lib/structures/listpack.h"
 #include "lib/structures/skiplist.h"
 #include "store/keyspace.h"

@@ -1,8 +1,6 @@
 /* benchmark.c: valkey-benchmark measures the performance of a server. benchmark.h lists its parts. */
 #include "tools/benchmark.h"
 #include "lib/system/clock.h"
-#include "lib/system/memory.h"
-#include "resp/request.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

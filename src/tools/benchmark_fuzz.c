@@ -11,10 +11,8 @@
 #include "lib/system/random.h"
 #include "tools/benchmark.h"
 #include "tools/session.h"
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum {

@@ -20,7 +20,6 @@
  *
  * After each test the page is written to a temporary file, which then replaces the file. So a reader never sees an
  * incomplete page, and an interrupted run leaves a page with the finished tests. */
-#include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/version.h"
 #include "tools/benchmark.h"

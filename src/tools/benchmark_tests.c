@@ -1,6 +1,5 @@
 /* benchmark_tests.c: the standard tests, as a table. */
 #include "lib/system/memory.h"
-#include "resp/request.h"
 #include "tools/benchmark.h"
 #include <stdio.h>
 

@@ -3,7 +3,6 @@
 #include "tools/cli_cluster.h"
 #include "tools/cli_cluster_options.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { ARGUMENTS = 16, NUMBER_TEXT = 24 };
 

@@ -2,7 +2,6 @@
 #include "lib/system/memory.h"
 #include "tools/cli_cluster.h"
 #include "tools/cli_cluster_options.h"
-#include <unistd.h>
 
 /* --- add-node --- */
 

@@ -7,7 +7,6 @@
  *
  * An interrupt (^C) ends the work after the current batch of keys; a second one ends the program at once. */
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
 #include "tools/cli_cluster.h"
 #include "tools/cli_cluster_options.h"
 #include "tools/cli_format.h"

@@ -1,9 +1,7 @@
 /* cli_cluster_nodes.c: connections to the nodes of a cluster, and what the nodes say about it. */
-#include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "tools/cli_cluster.h"
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <unistd.h>

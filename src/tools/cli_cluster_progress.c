@@ -5,7 +5,6 @@
  * that hides the number of keys (COUNTKEYSINSLOT) lets the line show bytes only. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
 #include "tools/cli_cluster.h"
 #include <stdlib.h>
 #include <string.h>

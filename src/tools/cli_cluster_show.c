@@ -1,5 +1,4 @@
 /* cli_cluster_show.c: what valkey-cli --cluster shows: messages, prompts, nodes as text and as JSON. */
-#include "lib/system/memory.h"
 #include "tools/cli_cluster.h"
 #include "tools/cli_cluster_options.h"
 #include <stdarg.h>

@@ -1,6 +1,5 @@
 /* cli_format.c: replies as text, in the formats of Valkey's tool: standard, raw, CSV and JSON. Scripts parse this
  * output, so it matches in every detail. */
-#include "lib/text/number.h"
 #include "tools/cli_format.h"
 #include <stdio.h>
 

@@ -1,5 +1,4 @@
 /* cli_hints.c: --test_hint and --test_hint_file: the hints of the prompt on the command line. */
-#include "lib/system/memory.h"
 #include "tools/cli_docs.h"
 #include "tools/cli_hints.h"
 #include <stdlib.h>

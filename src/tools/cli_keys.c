@@ -3,7 +3,6 @@
 #include "lib/system/memory.h"
 #include "tools/cli_format.h"
 #include "tools/cli_keys.h"
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 

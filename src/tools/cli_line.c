@@ -8,11 +8,9 @@
 #include "tools/cli_docs.h"
 #include "tools/cli_line.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <histedit.h>
 #include <limits.h>
 #include <locale.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>

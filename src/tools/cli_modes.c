@@ -1,6 +1,5 @@
 /* cli_modes.c: --stat, --scan, --latency and its variants, and --lru-test. */
 #include "lib/system/clock.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "tools/cli_format.h"
 #include "tools/cli_modes.h"

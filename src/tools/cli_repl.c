@@ -1,13 +1,11 @@
 /* cli_repl.c: the prompt, and valkey-cli's own commands. If standard input is not a terminal, its lines are handled in
  * the same way, without prompt and editing. */
-#include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "tools/cli_debug.h"
 #include "tools/cli_docs.h"
 #include "tools/cli_line.h"
 #include "tools/cli_repl.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 static void preference_set(struct cli *cli, int argc, const struct slice *argv, bool from_file) {
     if (slice_is(argv[0], ":get")) {

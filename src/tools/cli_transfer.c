@@ -1,6 +1,5 @@
 /* cli_transfer.c: --pipe, --rdb and --replica, which transfer streams. */
 #include "lib/system/clock.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "net/reply_line.h"
 #include "tools/cli_format.h"

@@ -8,7 +8,6 @@
 #ifdef USE_TLS
 #include "net/tls.h"
 #endif
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>

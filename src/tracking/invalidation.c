@@ -2,7 +2,6 @@
  *
  * All messages use the same memory, so a change of a tracked key allocates nothing. */
 #include "tracking/invalidation.h"
-#include "lib/system/memory.h"
 #include "lib/text/blob.h"
 #include "resp/reply.h"
 #include "server/clients/client.h"

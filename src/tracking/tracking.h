@@ -20,7 +20,6 @@
 #ifndef TRACKING_TRACKING_H
 #define TRACKING_TRACKING_H
 #include "server/command/command.h"
-#include "server/config/config.h"
 
 extern const struct command_spec tracking_commands[]; /* subcommands of CLIENT */
 struct feature;

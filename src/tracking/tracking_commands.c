@@ -5,7 +5,6 @@
 #include "server/command/spec.h"
 #include "tracking/broadcast.h"
 #include "tracking/tracker.h"
-#include "tracking/tracking.h"
 #include <stdlib.h>
 
 /* The arguments of CLIENT TRACKING. */

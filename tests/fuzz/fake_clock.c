@@ -1,5 +1,4 @@
 /* fake_clock.c: replaces lib/system/clock.c in targets that determine the time themselves (fuzz.h). */
-#include "fuzz.h"
 #include "lib/system/clock.h"
 
 uint64_t fuzz_now_us;

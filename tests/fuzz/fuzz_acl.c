@@ -2,7 +2,6 @@
  * permissions. Input: rules, one per line; lines that begin with '!' are keys and channels to check. */
 #include "acl/rights.h"
 #include "fuzz.h"
-#include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 

@@ -1,7 +1,6 @@
 /* Fragments of slots with any bytes: a fragment is refused with a reason, or it is loaded as a whole; every key of it
  * belongs to the slots; what was loaded is the same after it was written as fragments and read again. The first byte
  * chooses the slots. A wrong checksum is set right in most inputs, as a hostile peer would do it. */
-#include "formats/rdb.h"
 #include "formats/rdb_fragment.h"
 #include "fuzz.h"
 #include "lib/hash/crc32c.h"

@@ -11,10 +11,7 @@
  * This file replaces the RDMA transport, the event loop, the clock, child processes and the shared memory. */
 #include "formats/rdb.h"
 #include "fuzz.h"
-#include "lib/system/background.h"
-#include "lib/system/clock.h"
 #include "lib/system/log.h"
-#include "net/rdma/rdma.h"
 #include "net/rdma/read.h"
 #include "repl/pull/arena.h"
 #include "repl/pull/primary.h"

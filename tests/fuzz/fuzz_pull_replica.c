@@ -10,7 +10,6 @@
  * This file replaces the RDMA transport, the event loop and the clock. */
 #include "fuzz.h"
 #include "lib/hash/crc32c.h"
-#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "net/rdma/read.h"
 #include "repl/pull/replica.h"

@@ -4,7 +4,6 @@
 #include "fuzz.h"
 #include "script/lua_vm.h"
 #include <lauxlib.h>
-#include <lualib.h>
 
 bool lua_push_protected(lua_State *lua, int index) { /* this program has no sandbox */
     return false;

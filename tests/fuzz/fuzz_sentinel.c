@@ -3,7 +3,6 @@
  * Input: records; the first byte selects the event, the third is the length of its text, in units of 16 bytes if the
  * first has bit 3: then a whole INFO reply fits. */
 #include "fuzz.h"
-#include "lib/system/memory.h"
 #include "sentinel/protocol/sentinel.h"
 #include <stdio.h>
 #include <stdlib.h>

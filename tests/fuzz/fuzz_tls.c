@@ -12,7 +12,6 @@
 #include "lib/system/log.h"
 #include "net/socket.h"
 #include "net/tls.h"
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,7 +1,6 @@
 /* blocking.c: a module for tests/integration/modules-blocking.tcl: clients that wait for keys, calls that wait,
  * channels, child processes, and long commands. */
 #include "module/valkeymodule.h"
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 

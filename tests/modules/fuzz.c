@@ -9,7 +9,6 @@
  *
  * All steps run on the main thread or under the lock, so the state needs no lock of its own. */
 #include "module/valkeymodule.h"
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

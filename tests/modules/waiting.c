@@ -2,7 +2,6 @@
 #include "module/valkeymodule.h"
 #include <pthread.h>
 #include <stdio.h>
-#include <unistd.h>
 
 static long long events, timers, expired, found;
 

@@ -18,7 +18,6 @@
  * It is written on plain verbs: what it measures does not depend on this project's transport. SET writes the key
  * "base-load" with BYTES bytes; GET reads it, and the program writes it first. A batch of
  * "mixed" alternates between the two. */
-#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +32,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     REGISTER_MEMORY = 3,

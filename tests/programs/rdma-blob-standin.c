@@ -16,7 +16,6 @@
 #include "lib/text/number.h"
 #include "net/rdma/completion.h"
 #include "net/rdma/connection.h"
-#include "net/rdma/rdma.h"
 #include "net/rdma/read.h"
 #include <stdio.h>
 #include <stdlib.h>

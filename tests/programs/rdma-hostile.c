@@ -10,7 +10,6 @@
  *
  * It is written on plain verbs and knows the protocol by itself: a mistake in the server's transport code must not be
  * repeated here by sharing it. Control messages are 32 bytes, big-endian; see the table in src/net/rdma/wire.h. */
-#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/verbs.h>

@@ -23,7 +23,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { EVENTS = 512, BUFFER = 1 << 18, KEY_TEXT = 12 /* bytes of a key: "key:00000042" */, TIMEOUT_MS = 60000 };
 static char buffer[BUFFER];

@@ -8,7 +8,6 @@
 #include "store/entry_layout.h"
 #include "store/keyspace.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <stdlib.h>
 #include <cmocka.h>

@@ -1,7 +1,6 @@
 /* test_aof_manifest.c: manifests are read and written as by Valkey; malformed ones are rejected. */
 #include "unit.h"
 #include "formats/aof_manifest.h"
-#include "lib/system/memory.h"
 
 static struct aof_manifest *parse(const char *text, const char **error, int *line) {
     struct slice at;

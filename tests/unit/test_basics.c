@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <regex.h>
-#include <stdatomic.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>

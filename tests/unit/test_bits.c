@@ -1,7 +1,6 @@
 /* Bit arrays: lib/structures/bits.c against bit-by-bit loops. */
 #include "unit.h"
 #include "lib/structures/bits.h"
-#include "lib/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * that the server pauses meanwhile. */
 #include "unit.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "lib/system/clock.h"
 #include "server/process/child.h"
@@ -11,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { PATIENCE_US = 60 * 1000000 };

@@ -5,7 +5,6 @@
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 #define ID_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1"
 #define ID_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb2"

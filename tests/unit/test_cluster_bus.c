@@ -7,7 +7,6 @@
 #ifdef USE_TLS
 #include "net/tls.h"
 #endif
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

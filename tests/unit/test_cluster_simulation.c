@@ -1,7 +1,6 @@
 /* Clusters of state machines in virtual time: joining, failover, and a few seeds of random faults; tests/simulation
  * runs any number of them. */
 #include "unit.h"
-#include <stdbool.h>
 #include "../simulation/cluster_faults.h"
 
 static void nodes_join_through_one(void **state) {

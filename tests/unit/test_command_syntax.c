@@ -2,7 +2,6 @@
 #include "unit.h"
 #include "lib/hash/sha1.h"
 #include "lib/hash/sha256.h"
-#include "lib/system/memory.h"
 #include "lib/text/output.h"
 #include "server/command/command_syntax.h"
 #include <stdio.h>

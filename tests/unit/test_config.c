@@ -3,7 +3,6 @@
 #include "lib/system/memory.h"
 #include "server/config/config.h"
 #include "server/config/config_engine.h"
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

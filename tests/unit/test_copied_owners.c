@@ -1,6 +1,5 @@
 /* The owners of slots in a copy of the primary: what a replica remembers of primaries that it does not know. */
 #include "unit.h"
-#include <stdbool.h>
 #include "cluster/copied_owners.h"
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"

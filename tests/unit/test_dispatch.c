@@ -1,9 +1,7 @@
 /* The command registry, and the work of dispatch around a call: rejection, statistics, propagation, filters. */
 #include "unit.h"
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "lib/system/memory.h"
 #include "lib/system/ticks.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
@@ -12,7 +10,6 @@
 #include "server/command/propagate.h"
 #include "server/config/config.h"
 #include "server/server.h"
-#include "server/stats/commandlog.h"
 #include "server/stats/errorstats.h"
 #include "server/store_events.h"
 

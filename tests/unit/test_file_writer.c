@@ -1,9 +1,7 @@
 /* Files that a thread replaces: order, superseded contents, failing steps, crashes; locks of a file. */
 #include "unit.h"
-#include "lib/system/clock.h"
 #include "lib/system/file_lock.h"
 #include "lib/system/file_writer.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "net/event_loop.h"
 #include <dirent.h>

@@ -1,7 +1,6 @@
 /* Field expiration: the store against a model, and the commands: changes, propagation and notifications.
  * tests/integration/hash-fields.tcl tests all forms of replies. */
 #include "commands_fixture.h"
-#include "lib/system/background.h"
 #include "lib/system/random.h"
 #include "store/hash.h"
 

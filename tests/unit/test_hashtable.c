@@ -4,7 +4,6 @@
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 /* The model is an array indexed by number; the key of a number is its text, or its bytes. */
 enum { NUMBERS = 20000 };

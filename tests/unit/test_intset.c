@@ -1,7 +1,6 @@
 /* Intsets: the bytes of each width, and random changes against a sorted array. */
 #include "unit.h"
 #include "lib/structures/intset.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include <string.h>
 

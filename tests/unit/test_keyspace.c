@@ -1,9 +1,7 @@
 /* Databases: strings, expiry with a frozen clock, hooks, iteration, eviction. test_keyspace_model.c compares them with
  * a model, test_keyspace_slots.c has the hash slots. */
 #include "keyspace_fixture.h"
-#include "lib/structures/hashtable.h"
 #include "lib/system/background.h"
-#include "lib/text/number.h"
 #include "store/evict.h"
 
 /* --- Strings --- */

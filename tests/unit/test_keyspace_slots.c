@@ -1,7 +1,6 @@
 /* The keys of a hash slot, and operations on the tables of all slots: scans, random keys, memory. */
 #include "keyspace_fixture.h"
 #include "lib/hash/hash_slot.h"
-#include "lib/structures/hashtable.h"
 #include "lib/system/background.h"
 #include "lib/text/number.h"
 #include "store/evict.h"

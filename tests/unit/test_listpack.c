@@ -5,7 +5,6 @@
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 static void assert_valid(const uint8_t *lp) {
     size_t bytes = listpack_bytes(lp);

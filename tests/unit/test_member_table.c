@@ -1,6 +1,5 @@
 /* Member tables: every lookup against a linear search, and the order of a sorted set. */
 #include "unit.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "store/member_table.h"

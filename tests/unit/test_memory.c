@@ -7,7 +7,6 @@
 #include "lib/text/output.h"
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static void every_byte_is_counted_and_given_back(void **state) {
     void *blocks[100];

@@ -2,7 +2,6 @@
  * both shards when a server dies after the grant. */
 #include "cluster/migration/protocol/migration_machine.h"
 #include "cluster_rules.h"
-#include "lib/system/memory.h"
 
 /* --- Messages --- */
 

@@ -5,7 +5,6 @@
 #include "lib/system/thread.h"
 #include "lib/text/blob.h"
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -3,10 +3,8 @@
 #include "unit.h"
 #include "cluster/protocol/nodes_file.h"
 #include "lib/system/file.h"
-#include "lib/system/memory.h"
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define A      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define B      "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"

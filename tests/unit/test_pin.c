@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 static bool parses(const char *list, cpu_set_t *cpus) {
     char error[200] = "";

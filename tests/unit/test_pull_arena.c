@@ -1,12 +1,10 @@
 /* The arena of a full synchronization that replicas fetch: bytes arrive in order and unchanged, the child waits for
  * released chunks and is woken by them, and the end of a snapshot is known only when it is complete. */
 #include "unit.h"
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "lib/hash/crc32c.h"
 #include "repl/pull/arena.h"
-#include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/wait.h>

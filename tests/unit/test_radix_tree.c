@@ -1,7 +1,6 @@
 /* The radix tree against a sorted array of keys. */
 #include "unit.h"
 #include "lib/structures/radix_tree.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/system/relocate.h"
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  *
  * Restarts under utils/softrdma/softrdma without a device, as test_rdma.c does. */
 #ifdef USE_RDMA
-#include "net/rdma/buffer.h"
 #include "net/rdma/completion.h"
 #include "net/rdma/receive.h"
 #include "net/rdma/ring.h"

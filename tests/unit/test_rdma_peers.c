@@ -5,10 +5,7 @@
 #ifdef USE_RDMA
 #include "rdma_suite.h"
 #include <arpa/inet.h>
-#include <endian.h>
-#include <infiniband/verbs.h>
 #include <poll.h>
-#include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <sys/wait.h>
 

@@ -5,11 +5,9 @@
 #include "lib/system/background.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
-#include "lib/text/blob.h"
 #include "store/types.h"
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 enum { KEYS = 300, LARGEST = 3 << 20, INTERVAL = 100000 };

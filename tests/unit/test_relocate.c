@@ -1,7 +1,6 @@
 /* Relocation: random commands on values of all types between the steps of walks in which every block moves.
  * AddressSanitizer reports the next command that follows a pointer to an old block. */
 #include "commands_fixture.h"
-#include "lib/system/background.h"
 #include "lib/system/random.h"
 #include "store/relocate_keys.h"
 #include "store/types.h"

@@ -4,7 +4,6 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "net/remote.h"
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * same loop that records what it gets and sends what the test says. */
 #include "unit.h"
 #include "lib/system/clock.h"
-#include "lib/system/memory.h"
 #include "net/resp_client.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* Rules of the Sentinel state machine that the simulation does not name: what INFO says, which replica is chosen, TILT,
  * hello messages of any content. */
 #include "unit.h"
-#include "lib/system/memory.h"
 #include "sentinel/protocol/sentinel.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,9 @@
 /* The skiplist against a sorted array. */
 #include "unit.h"
 #include "lib/structures/skiplist.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { MOST = 400 };
 struct model {

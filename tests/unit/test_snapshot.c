@@ -14,7 +14,6 @@
 #include "lib/system/relocate.h"
 #include "persistence/forkless.h"
 #include "persistence/persistence.h"
-#include "server/debug/debug.h"
 #include "server/process/child.h"
 #include "snapshot/data_view.h"
 #include "store/evict.h"
@@ -23,7 +22,6 @@
 #include "store/relocate_keys.h"
 #include "store/set.h"
 #include "store/stream.h"
-#include "store/types.h"
 #include "store/zset.h"
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 /* TCP and Unix sockets: the guarantees of every transport, and those specific to these two. */
 #include "transport_suite.h"
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>

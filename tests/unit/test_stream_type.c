@@ -6,7 +6,6 @@
 #include "store/stream_group.h"
 #include "store/types.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 static void limits(int64_t bytes, int64_t entries) {
     encoding_limits.stream_node_bytes = bytes;

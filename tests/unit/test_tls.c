@@ -3,7 +3,6 @@
 #include "net/socket.h"
 #include "net/tls.h"
 #include "transport_suite.h"
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

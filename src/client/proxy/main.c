@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { THREADS_MAX = 128, LISTENERS_MAX = 16, END_US = 2500 * 1000 };
 

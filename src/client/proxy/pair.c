@@ -9,7 +9,6 @@
 #include "client/proxy/proxy.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

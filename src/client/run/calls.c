@@ -4,7 +4,6 @@
  * what _FORTIFY_SOURCE makes of calls. A call within libc does not come here: stdio is handled in fdopen(), and output
  * that bypasses this library reaches the socket pair, whose link becomes a relay. */
 #include "client/run/run.h"
-#include "lib/system/clock.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -23,9 +23,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { RECEIVE_LIMIT = 4 * 1024 * 1024, SEND_LIMIT = 1024 * 1024 };
 enum { HALF_CLOSED_US = 1000 * 1000, ANSWERED_US = 50 * 1000, FLUSH_US = 2000 * 1000 };

@@ -3,7 +3,6 @@
  * It resolves the mappings, looks at the program for what would keep the library out, sets the environment (mapping.c)
  * and LD_PRELOAD, and becomes the program: signals and the exit status are the program's own. */
 #include "lib/system/version.h"
-#include <arpa/inet.h>
 #include <link.h>
 #include <errno.h>
 #include <fcntl.h>

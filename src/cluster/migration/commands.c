@@ -15,8 +15,6 @@
 #include "server/command/dispatch.h"
 #include "server/debug/debug.h"
 #include "server/command/command.h"
-#include "server/role.h"
-#include "server/server.h"
 #include "server/cluster_hooks.h"
 #include <limits.h>
 #include <string.h>

@@ -18,7 +18,6 @@
 #include "repl/link_transport.h"
 #include "repl/quorum/quorum.h"
 #include "server/command/propagate.h"
-#include "server/command/command.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/server_events.h"

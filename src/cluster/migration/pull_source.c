@@ -1,14 +1,12 @@
 /* pull_source.c: offers the arena of a snapshot to the target; see pull.h. */
 #include "cluster/migration/pull.h"
 #include "lib/system/background.h"
-#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "repl/pull/arena.h"
 #include "repl/pull/reads.h"
 #include "server/process/child.h"
 #include "server/server.h"
-#include <errno.h>
 #include <string.h>
 
 _Static_assert((int)SLOT_PULL_WINDOW >= (int)PULL_SLOTS_MIN, "the slots of the arena");

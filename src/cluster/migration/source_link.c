@@ -12,7 +12,6 @@
 #include "resp/request.h"
 #include "server/clients/listeners.h"
 #include "server/clients/user.h"
-#include "server/command/dispatch.h"
 #include "server/config/tls_options.h"
 #include "server/server.h"
 #include <string.h>

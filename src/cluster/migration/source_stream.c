@@ -9,10 +9,8 @@
 #include "lib/text/number.h"
 #include "repl/settings.h"
 #include "resp/request.h"
-#include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include "server/uncounted_memory.h"
-#include "server/server.h"
 
 enum { KEYS_ON_STACK = 16 };
 

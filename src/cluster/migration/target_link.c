@@ -8,7 +8,6 @@
 #include "cluster/migration/target_link.h"
 #include "cluster/migration/link.h"
 #include "cluster/slot_keys.h"
-#include "lib/system/log.h"
 #include "repl/stream_error.h"
 #include "server/clients/user.h"
 #include "server/notify.h"

@@ -11,7 +11,6 @@
  * our nodes has a digest of the nodes that the sender knows; a node with the same digest needs no such ping. */
 #include "cluster/protocol/machine.h"
 #include "cluster/protocol/nodes_file.h"
-#include "lib/system/memory.h"
 #include <stdio.h>
 
 enum {

@@ -1,7 +1,6 @@
 /* machine.c: the main inputs of the state machine. See cluster.h. */
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 #include <stdio.h>
 
 enum {

@@ -1,7 +1,6 @@
 /* geo.c: positions in sorted sets: GEOADD, GEODIST, GEOHASH, GEOPOS; geo_search.c has the searches. A position is a
  * member whose score is its geohash (commands/geo/geohash.h), so all sorted set commands work on positions. */
 #include "commands/geo/geo.h"
-#include "commands/commands.h"
 #include "commands/zset/zset_common.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"

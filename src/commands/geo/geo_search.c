@@ -4,7 +4,6 @@
  * Distances to a polygon are measured from the mean of its corners.
  *
  * Up to nine cells cover the shape, each a range of scores; every member of these ranges is checked. */
-#include "commands/commands.h"
 #include "commands/geo/geo.h"
 #include "commands/zset/zset_common.h"
 #include "lib/system/memory.h"

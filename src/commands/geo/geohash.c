@@ -1,7 +1,6 @@
 /* geohash.c: see geohash.h. */
 #include "commands/geo/geohash.h"
 #include <math.h>
-#include <string.h>
 
 static const double EARTH_RADIUS = 6372797.560856, MERCATOR_MAX = 20037726.37;
 

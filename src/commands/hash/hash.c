@@ -3,7 +3,6 @@
  * A reply is written directly from the hash, without collecting it first. A command that deletes the last field deletes
  * the key. HINCRBYFLOAT is propagated with its result, so that rounding cannot differ between machines. hash_expire.c
  * has the commands for field expiration. */
-#include "commands/commands.h"
 #include "commands/hash/hash_common.h"
 #include "commands/signed_count.h"
 #include "commands/value_scan.h"

@@ -4,7 +4,6 @@
  * Times are propagated as absolute milliseconds: HPEXPIREAT, or HSETEX with PXAT. A time in the past deletes the fields
  * immediately and is propagated as HDEL. For all these commands a field that has expired but is not deleted yet does
  * not exist: they do not change or propagate it, unless they set it. */
-#include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/hash/hash_common.h"
 #include "lib/system/clock.h"

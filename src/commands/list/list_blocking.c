@@ -1,8 +1,6 @@
 /* list_blocking.c: the blocking list commands: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP. server/clients/blocking.h
  * implements blocking. They are propagated as their non-blocking counterparts. */
-#include "commands/commands.h"
 #include "commands/list/list.h"
-#include "commands/lookup.h"
 #include "server/clients/blocking.h"
 #include "server/command/spec.h"
 

@@ -1,5 +1,4 @@
 /* stream.c: the non-blocking commands on the entries of a stream: XLEN, XRANGE, XREVRANGE, XDEL, XSETID. */
-#include "commands/commands.h"
 #include "commands/stream/stream_common.h"
 #include "server/clients/blocking.h"
 #include "server/command/spec.h"

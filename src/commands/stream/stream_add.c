@@ -2,13 +2,11 @@
  *
  * Both are propagated exactly as executed: with the chosen id, and with an exact threshold in place of an approximate
  * one. Such a call may contain LIMIT with "=", which is accepted only from a primary or an AOF. */
-#include "commands/commands.h"
 #include "commands/stream/stream_common.h"
 #include "lib/system/memory.h"
 #include "server/clients/blocking.h"
 #include "server/command/propagate.h"
 #include "server/command/spec.h"
-#include "store/types.h"
 
 #define STREAM_TOO_LARGE "ERR Elements are too large to be stored"
 

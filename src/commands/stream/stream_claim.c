@@ -1,6 +1,5 @@
 /* stream_claim.c: XCLAIM and XAUTOCLAIM: a consumer takes over pending entries of others. Both remove pending entries
  * that were deleted from the stream. */
-#include "commands/commands.h"
 #include "commands/stream/stream_common.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"

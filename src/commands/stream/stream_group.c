@@ -1,6 +1,5 @@
 /* stream_group.c: XGROUP and XACK. stream_read.c reads for consumer groups; stream_claim.c and stream_pending.c handle
  * pending entries. */
-#include "commands/commands.h"
 #include "commands/stream/stream_common.h"
 #include "server/clients/blocking.h"
 #include "server/command/help.h"

@@ -1,5 +1,4 @@
 /* stream_info.c: XINFO: information about a stream, its groups and their consumers. */
-#include "commands/commands.h"
 #include "commands/stream/stream_common.h"
 #include "server/command/help.h"
 #include "server/command/spec.h"

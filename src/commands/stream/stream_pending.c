@@ -1,5 +1,4 @@
 /* stream_pending.c: XPENDING: the pending entries of a group: a summary, or the entries of a range. */
-#include "commands/commands.h"
 #include "commands/stream/stream_common.h"
 #include "server/command/spec.h"
 

@@ -4,7 +4,6 @@
  * read; with any other id it always replies, with the consumer's pending entries. If no stream has entries to return,
  * the client may block: the command is then called again with "$" replaced by the last id at the time of the first
  * call. */
-#include "commands/commands.h"
 #include "commands/stream/stream_common.h"
 #include "lib/system/memory.h"
 #include "server/clients/blocking.h"

@@ -1,6 +1,5 @@
 /* bitfield.c: BITFIELD and BITFIELD_RO: integers of any width in a string. The whole command is validated before the
  * first operation runs. */
-#include "commands/commands.h"
 #include "commands/string/bitmap.h"
 #include "lib/structures/bits.h"
 #include "lib/system/memory.h"

@@ -1,9 +1,7 @@
 /* bitmap.c: bitmaps in strings: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP. BITFIELD is in bitfield.c, the bit functions
  * in lib/structures/bits.h. */
 #include "commands/string/bitmap.h"
-#include "commands/commands.h"
 #include "lib/structures/bits.h"
-#include "lib/system/memory.h"
 #include "server/command/spec.h"
 
 bool argument_bit_offset(struct call *call, int index, unsigned width, uint64_t *offset) {

@@ -4,7 +4,6 @@
  * two rows are kept. Backtracking needs one bit of each cell, "up is longer than left", so a bit matrix takes an eighth
  * of a byte per cell instead of four bytes. LEN does not backtrack and keeps no matrix. The product of the lengths is
  * limited to a table of 32-bit cells within proto-max-bulk-len, as in Valkey; this also limits the time. */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"

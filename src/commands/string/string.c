@@ -6,7 +6,6 @@
  * Propagation: a SET with a relative time, or with one in seconds, becomes SET key value PXAT milliseconds, which has
  * the same effect whenever it is replayed; its conditions are dropped, because they have been met. Otherwise only GET
  * is dropped, because a replica's reply is not read. */
-#include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
 #include "lib/system/memory.h"

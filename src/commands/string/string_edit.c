@@ -1,5 +1,4 @@
 /* string_edit.c: commands on a part of a string: APPEND, SETRANGE, GETRANGE, STRLEN. */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "server/command/spec.h"
 

@@ -2,7 +2,6 @@
  *
  * An existing counter is updated in its entry. INCRBYFLOAT is propagated with its result, so that rounding cannot
  * differ between machines. */
-#include "commands/commands.h"
 #include "commands/lookup.h"
 #include "server/command/spec.h"
 #include <math.h>

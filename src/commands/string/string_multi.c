@@ -1,5 +1,4 @@
 /* string_multi.c: commands on several strings: MGET, MSET, MSETNX, MSETEX. */
-#include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
 #include "server/command/spec.h"

@@ -1,6 +1,5 @@
 /* zset.c: the commands on members of one sorted set. zset_range.c has the ranges, zset_algebra.c the operations on
  * several sorted sets. */
-#include "commands/commands.h"
 #include "commands/signed_count.h"
 #include "commands/value_scan.h"
 #include "commands/zset/zset_common.h"

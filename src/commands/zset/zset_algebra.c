@@ -2,7 +2,6 @@
  *
  * The sources are processed in order of size, so that floating-point sums equal those of Valkey to the last bit.
  * Results are collected in a member table and sorted at the end; a sorted set is built only to be stored. */
-#include "commands/commands.h"
 #include "commands/zset/zset_common.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"

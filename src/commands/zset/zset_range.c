@@ -2,7 +2,6 @@
  * them.
  *
  * A range is converted to ranks first: the first rank and the number of members. */
-#include "commands/commands.h"
 #include "commands/zset/zset_common.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"

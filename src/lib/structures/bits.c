@@ -1,7 +1,6 @@
 /* bits.c: see bits.h. The compiler vectorizes these loops; the variants differ only in the instruction sets that it may
  * use. */
 #include "lib/structures/bits.h"
-#include <endian.h>
 #include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))

@@ -2,7 +2,6 @@
 #include "lib/structures/histogram.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
-#include <string.h>
 
 struct histogram *histogram_new(unsigned bits, uint64_t highest) {
     struct histogram probe = {.bits = bits};

@@ -5,7 +5,6 @@
  * two. Values below 2^(bits+1) are exact. The layout is that of HdrHistogram. The unit is the caller's choice. */
 #ifndef LIB_STRUCTURES_HISTOGRAM_H
 #define LIB_STRUCTURES_HISTOGRAM_H
-#include <stddef.h>
 #include <stdint.h>
 
 struct histogram {

@@ -3,7 +3,6 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "lib/system/random.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* --- Bytes --- */

@@ -10,7 +10,6 @@
 #ifndef LIB_STRUCTURES_RADIX_TREE_H
 #define LIB_STRUCTURES_RADIX_TREE_H
 #include "lib/text/slice.h"
-#include <stdint.h>
 
 struct radix_tree;
 struct radix_tree *radix_tree_new(void);

@@ -8,11 +8,8 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "lib/system/thread.h"
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 
 struct background_job {
     struct list_link link;

@@ -7,7 +7,6 @@
 #ifndef LIB_SYSTEM_BACKGROUND_H
 #define LIB_SYSTEM_BACKGROUND_H
 #include <stdbool.h>
-#include <stdint.h>
 #include <stddef.h>
 enum background_kind {
     BACKGROUND_CLOSE_FILE,

@@ -14,7 +14,6 @@
  * for an allocation and its free, jemalloc 5.3; jemalloc alone takes 8). */
 #include "lib/system/memory.h"
 #include "lib/system/likely.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>

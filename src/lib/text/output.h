@@ -14,7 +14,6 @@
 #include "lib/system/must.h"
 #include "lib/text/blob.h"
 #include "lib/text/slice.h"
-#include <stdint.h>
 
 struct placement;
 

@@ -33,13 +33,11 @@
 #include "server/clients/transactions.h"
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
-#include "server/command/propagate.h"
 #include "server/role.h"
 #include "server/stats/errorstats.h"
 #include "server/stats/stats.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { IN_LIMIT = 64 * 1024 * 1024, LOG_INTERVAL_US = 10 * 1000 * 1000 };
 static const struct request_limits limits = {.multibulk_max = 1024 * 1024 * 1024, .bulk_max = INT64_MAX / 4};

@@ -13,7 +13,6 @@
 #include "repl/replica/link.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "net/reply_line.h"
@@ -31,12 +30,9 @@
 #include "repl/settings.h"
 #include "repl/stream.h"
 #include "resp/request.h"
-#include "server/clients/client.h"
 #include "server/clients/listeners.h"
 #include "server/cluster_hooks.h"
 #include "server/config/tls_options.h"
-#include "server/command/command.h"
-#include "server/config/config.h"
 #include "server/role.h"
 #include <stdio.h>
 #include <string.h>

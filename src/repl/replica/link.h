@@ -15,7 +15,6 @@
 #include "server/server.h"
 #include "server/role.h"
 #include <stdbool.h>
-#include <stdint.h>
 
 extern const struct server_part replica_part;
 extern const struct repl_role_hooks replica_role_hooks;

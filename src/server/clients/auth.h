@@ -3,7 +3,6 @@
 #define SERVER_CLIENTS_AUTH_H
 #include "lib/text/slice.h"
 #include "net/connection.h"
-#include "resp/reply.h"
 #include "server/clients/user.h"
 #include "server/config/config.h"
 

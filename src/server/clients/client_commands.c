@@ -14,7 +14,6 @@
 #include "server/command/spec.h"
 #include "server/feature.h"
 #include "server/server.h"
-#include <ctype.h>
 
 static void id_run(struct call *call) {
     reply_integer(call->reply, (int64_t)call->client->id);

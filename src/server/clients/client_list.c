@@ -8,7 +8,6 @@
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
-#include "server/server.h"
 #include <stdio.h>
 
 enum { CRON_MIN = 5, RECENT_SECONDS = 8, LINE_MAX = 2048, OUTPUT_PIECE = 16 * 1024 };

@@ -1,10 +1,8 @@
 /* client_options.c: options about clients. */
-#include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/config/config.h"
 #include "server/clients/open_files.h"
-#include "server/server.h"
 #include <stdio.h>
 
 struct client_settings client_settings = {.protocol = 2,

@@ -33,8 +33,6 @@
 #define SERVER_CLIENTS_IO_THREADS_H
 #include "net/connection.h"
 #include "resp/request.h"
-#include "server/config/config.h"
-#include "server/server.h"
 
 struct db;
 

@@ -14,7 +14,6 @@
 #include "server/clients/client.h"
 #include "server/clients/io_threads.h"
 #include "server/cluster_hooks.h"
-#include "server/config/settings.h"
 #include "server/server.h"
 #include "server/stats/info.h"
 #include <errno.h>

@@ -31,7 +31,6 @@
 #ifndef SERVER_CLIENTS_REPLY_BARRIER_H
 #define SERVER_CLIENTS_REPLY_BARRIER_H
 #include "lib/structures/linked_list.h"
-#include "lib/text/output.h"
 #include "server/clients/client.h"
 #include <stdint.h>
 

@@ -1,5 +1,4 @@
 /* command_command.c: COMMAND: the commands, their attributes, and the key positions of a request. */
-#include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
 #include "lib/text/glob.h"
 #include "server/command/command.h"

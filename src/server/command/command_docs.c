@@ -4,7 +4,6 @@
  * computes them from the key specs with fixed positions: a spec that begins where the previous one ends extends the
  * range. Any other spec sets the flag movablekeys. */
 #include "server/command/command_docs.h"
-#include "lib/structures/hashtable.h"
 #include "server/command/command_names.h"
 #include "server/command/command_syntax.h"
 

@@ -21,7 +21,6 @@
 #include "server/server.h"
 #include "server/server_events.h"
 #include "server/stats/commandlog.h"
-#include "server/stats/errorstats.h"
 #include "server/stats/latency_monitor.h"
 #include "store/key_slot.h"
 #include <stdio.h>

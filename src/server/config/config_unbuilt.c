@@ -5,9 +5,6 @@
  * that such an option has no effect when its value differs from the default. A change that adds a feature moves its
  * options into the feature's own table; the engine aborts on duplicates.
  */
-#include "lib/system/log.h"
-#include "lib/system/memory.h"
-#include "lib/text/number.h"
 #include "server/config/config.h"
 
 /* --- lines that are not options --- */

@@ -3,8 +3,6 @@
 #ifndef SERVER_CONFIG_TLS_OPTIONS_H
 #define SERVER_CONFIG_TLS_OPTIONS_H
 #include "server/config/config.h"
-#include "server/server.h"
-#include "server/stats/info.h"
 
 /* Makes the contexts for listeners, for replication and for the cluster, if any of them is on.
  * Returns false after it has logged the reason; contexts in use then stay. Call it at start, and before a port opens.

@@ -3,7 +3,6 @@
  */
 #include "server/debug/debug.h"
 #include "formats/rdb.h"
-#include "lib/structures/hashtable.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
@@ -28,10 +27,8 @@
 #include "server/process/child.h"
 #include "server/process/restart.h"
 #include "server/server.h"
-#include "server/stats/info.h"
 #include "store/entry.h"
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

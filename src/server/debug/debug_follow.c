@@ -3,7 +3,6 @@
  * one command. Tests use it to check what a write is propagated as, without a replica. It ends with the connection or
  * with RESET. */
 #include "server/debug/debug_follow.h"
-#include "lib/system/memory.h"
 #include "server/clients/subscribers.h"
 #include "server/command/propagation_writer.h"
 

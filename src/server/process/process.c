@@ -4,7 +4,6 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/version.h"
-#include "lib/text/number.h"
 #include "net/pin.h"
 #include "server/feature.h"
 #include "server/config/config.h"
@@ -12,14 +11,12 @@
 #include "server/process/process_title.h"
 #include "server/process/shutdown.h"
 #include "server/role.h"
-#include "server/server.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #ifdef USE_SYSTEMD
 #include <systemd/sd-daemon.h>

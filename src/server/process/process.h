@@ -1,7 +1,6 @@
 /* process.h: the server as an operating system process: daemon, pid file, supervisor, title, limits, CPUs. */
 #ifndef SERVER_PROCESS_PROCESS_H
 #define SERVER_PROCESS_PROCESS_H
-#include "server/config/config.h"
 #include <stdbool.h>
 void process_daemonize(void); /* if configured; forks */
 void process_setup(void);     /* CPUs, OOM score */

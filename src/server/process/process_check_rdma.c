@@ -12,7 +12,6 @@
 #include "net/rdma/rdma.h"
 #include <ctype.h>
 #include <dirent.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* process_title.c: the title that ps shows. The title overwrites the arguments and the environment, which lie together
  * at the top of the stack; the environment is copied to the heap first. */
-#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "server/clients/listeners.h"
 #include "server/process/process_title.h"

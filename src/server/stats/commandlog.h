@@ -2,8 +2,6 @@
 #ifndef SERVER_STATS_COMMANDLOG_H
 #define SERVER_STATS_COMMANDLOG_H
 #include "server/command/command.h"
-#include "server/config/config.h"
-#include "server/server.h"
 #include <stdint.h>
 enum commandlog_kind { COMMANDLOG_SLOW, COMMANDLOG_LARGE_REQUEST, COMMANDLOG_LARGE_REPLY, COMMANDLOG_KINDS };
 /* Call commandlog_add from this value on, in ticks or bytes. UINT64_MAX: never. */

@@ -8,7 +8,6 @@
 #include "server/cluster_hooks.h"
 #include "server/command/command.h"
 #include "server/command/spec.h"
-#include "server/config/config.h"
 #include "server/config/settings.h"
 #include "server/defrag.h"
 #include "server/feature.h"

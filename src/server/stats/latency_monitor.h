@@ -2,9 +2,6 @@
  * the latency histograms of commands. */
 #ifndef SERVER_STATS_LATENCY_MONITOR_H
 #define SERVER_STATS_LATENCY_MONITOR_H
-#include "server/command/command.h"
-#include "server/config/config.h"
-#include "server/server.h"
 #include <stdint.h>
 extern uint64_t latency_threshold_us;    /* UINT64_MAX: off */
 extern uint64_t latency_threshold_ticks; /* the same, in ticks (ticks.h) */

@@ -1,6 +1,5 @@
 /* memory_command.c: MEMORY USAGE, STATS, DOCTOR, PURGE, MALLOC-STATS, HELP. */
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/cluster_hooks.h"
 #include "server/command/command.h"

@@ -2,6 +2,4 @@
  * a build without RDMA. */
 #ifndef SERVER_STATS_RDMA_INFO_H
 #define SERVER_STATS_RDMA_INFO_H
-#include "server/server.h"
-#include "server/stats/info.h"
 #endif

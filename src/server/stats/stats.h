@@ -2,7 +2,6 @@
  * latencystats. */
 #ifndef SERVER_STATS_STATS_H
 #define SERVER_STATS_STATS_H
-#include "server/config/config.h"
 #include "server/stats/info.h"
 void stats_sample(void); /* called by the cron: rates per second */
 /* Counted by replication. */

@@ -1,12 +1,10 @@
 /* states.c: cases of socket-cases about connections that are being made, shut down, or used by other means than the
  * functions that valkey-rdma-run replaces. */
 #include "cases.h"
-#include <pthread.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 

@@ -3,7 +3,6 @@
 #include "cluster/migration/protocol/source.h"
 #include "cluster/migration/protocol/target.h"
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 
 /* --- Life --- */
 
