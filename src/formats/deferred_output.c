@@ -52,6 +52,7 @@ static void begin(struct deferred_output *output) {
     batch->len = batch->held = batch->strings = batch->capacity = 0;
     batch->string = NULL;
     batch->owner = NULL;
+    batch->keys = 0;
     output->batch = batch;
     output->out.pos = batch->bytes;
     output->out.end = batch->bytes + DEFERRED_BATCH;
@@ -98,6 +99,14 @@ static void deferred_share(struct output *out, struct blob *blob) {
 
 static void deferred_string(struct output *out, struct slice text, struct blob *blob) {
     struct deferred_output *output = (struct deferred_output *)out;
+    if (output->uncompressed) {
+        rdb_write_length(out, text.len);
+        if (blob)
+            output_write_blob(out, blob);
+        else
+            output_write(out, text);
+        return;
+    }
     if (blob && blob->len >= DEFERRED_SHARE_MIN) {
         add_blob(output, blob_hold(blob), false);
         return;

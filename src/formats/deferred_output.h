@@ -31,7 +31,8 @@ struct deferred_batch {
     size_t held; /* bytes of blobs */
     size_t strings, capacity;
     struct deferred_string *string;
-    void *owner; /* for the receiver of the batch */
+    void *owner;   /* for the receiver of the batch, */
+    uint64_t keys; /* and so is this */
     char bytes[DEFERRED_BATCH];
 };
 static inline size_t deferred_batch_memory(const struct deferred_batch *batch) { /* bytes, without those of blobs */
@@ -47,6 +48,7 @@ struct deferred_output {
     /* Receives each batch that is full, and owns it. */
     void (*full)(void *context, struct deferred_batch *batch);
     void *context;
+    bool uncompressed;            /* compress no string, whatever rdbcompression says; may be set after init */
     struct deferred_batch *batch; /* private */
 };
 void deferred_output_init(struct deferred_output *output, void (*full)(void *, struct deferred_batch *), void *context);

@@ -168,12 +168,12 @@ static int least_version(struct keyspace *keyspace, const struct rdb_save_params
 
 int rdb_entries_begin(struct rdb_entries *entries, struct output *out, struct keyspace *keyspace,
                       const struct rdb_save_params *params) {
-    must(!params->without_keys);
     int version = params->version ? params->version : least_version(keyspace, params);
     *entries = (struct rdb_entries){.out = out, .keyspace = keyspace, .db = -1, .version = version};
     entries->access = params->access;
     write_head(out, params, version);
-    for (int id = 0; id < keyspace_databases(keyspace); id++) write_db_head(out, keyspace_db(keyspace, id));
+    for (int id = 0; id < keyspace_databases(keyspace) && !params->without_keys; id++)
+        write_db_head(out, keyspace_db(keyspace, id));
     memory_output_init_try(&entries->end);
     write_extensions(&entries->end.out, params, true);
     return entries->end.out.failed ? -ENOMEM : 0;

@@ -382,18 +382,41 @@ bool aof_write_entry(struct output *out, const struct entry *entry, int db) {
     return true;
 }
 
+void aof_entries_begin(struct aof_entries *entries, struct output *out) {
+    const struct slice *libraries;
+    *entries = (struct aof_entries){.out = out, .db = -1};
+    if (aof_settings.timestamps) aof_write_timestamp(out, clock_ms() / 1000);
+    size_t count = script_hooks ? script_hooks->libraries(&libraries) : 0;
+    for (size_t i = 0; i < count; i++) {
+        command(out, "FUNCTION", 2);
+        request_write_argument(out, SLICE("LOAD"));
+        request_write_argument(out, libraries[i]);
+    }
+    if (cluster_hooks) cluster_hooks->write_commands(out);
+}
+
+int aof_entries_add(struct aof_entries *entries, int db, const struct entry *entry) {
+    if (db != entries->db) {
+        command(entries->out, "SELECT", 1);
+        write_argument_number(entries->out, db);
+    }
+    entries->db = db;
+    return aof_write_entry(entries->out, entry, db) ? 0 : -EINVAL;
+}
+
 struct aof_text_writer {
     struct sink *sink;
-    struct db *db;
-    bool in_child, failed; /* failed: a module could not write a key */
+    struct aof_entries entries;
+    bool in_child;
+    int error; /* a module could not write a key */
     uint64_t keys;
 };
 
 /* The visible keys, or those of a slot. */
-static void write_keys(struct aof_text_writer *writer, int slot) {
-    struct db_iterator *it = db_iterate(writer->db, slot);
-    for (struct entry *entry; !writer->failed && !sink_error(writer->sink) && (entry = db_iterate_next(it));) {
-        writer->failed = !aof_write_entry(&writer->sink->out, entry, db_id(writer->db));
+static void write_keys(struct aof_text_writer *writer, struct db *db, int slot) {
+    struct db_iterator *it = db_iterate(db, slot);
+    for (struct entry *entry; !writer->error && !sink_error(writer->sink) && (entry = db_iterate_next(it));) {
+        writer->error = aof_entries_add(&writer->entries, db_id(db), entry);
         writer->keys++;
         if (writer->in_child) child_report(writer->keys);
         if (persistence_settings.key_save_delay) persistence_delay(persistence_settings.key_save_delay);
@@ -403,24 +426,12 @@ static void write_keys(struct aof_text_writer *writer, int slot) {
 
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child) {
     struct aof_text_writer writer = {.sink = sink, .in_child = in_child};
-    const struct slice *libraries;
-    if (aof_settings.timestamps) aof_write_timestamp(&sink->out, clock_ms() / 1000);
-    size_t count = script_hooks ? script_hooks->libraries(&libraries) : 0;
-    for (size_t i = 0; i < count; i++) {
-        command(&sink->out, "FUNCTION", 2);
-        request_write_argument(&sink->out, SLICE("LOAD"));
-        request_write_argument(&sink->out, libraries[i]);
-    }
-    if (cluster_hooks) cluster_hooks->write_commands(&sink->out);
+    aof_entries_begin(&writer.entries, &sink->out);
     for (int id = 0; id < keyspace_databases(keyspace); id++) {
-        struct db *db = writer.db = keyspace_db(keyspace, id);
-        size_t hidden = db_hidden_size(db).keys;
-        if (!db_size(db) && !hidden) continue;
-        command(&sink->out, "SELECT", 1);
-        write_argument_number(&sink->out, id);
-        write_keys(&writer, -1);
-        for (unsigned slot = 0; hidden && slot < HASH_SLOTS; slot++)
-            if (keyspace_slot_is_hidden(slot)) write_keys(&writer, (int)slot);
+        struct db *db = keyspace_db(keyspace, id);
+        write_keys(&writer, db, -1);
+        for (unsigned slot = 0; db_hidden_size(db).keys && slot < HASH_SLOTS; slot++)
+            if (keyspace_slot_is_hidden(slot)) write_keys(&writer, db, (int)slot);
     }
-    return writer.failed ? -EINVAL : sink_flush(sink);
+    return writer.error ? writer.error : sink_flush(sink);
 }

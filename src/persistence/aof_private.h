@@ -148,5 +148,15 @@ int aof_base_write(const char *path, bool as_rdb, bool incremental_fsync, bool i
 int aof_reload(void); /* DEBUG LOADAOF: loads the files into empty databases. 0 or a negative errno */
 
 /* --- aof_commands.c --- */
+
+/* Writes commands that create the keys. Without a key the output has what precedes them: function libraries, and what
+ * the node of a cluster knows of migrations. `db`: the number of the entry's database. 0, or -EINVAL: a module could
+ * not write its value. */
+struct aof_entries { /* private */
+    struct output *out;
+    int db;
+};
+void aof_entries_begin(struct aof_entries *entries, struct output *out);
+int aof_entries_add(struct aof_entries *entries, int db, const struct entry *entry);
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child);
 #endif

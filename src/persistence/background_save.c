@@ -4,6 +4,7 @@
 #include "lib/structures/linked_list.h"
 #include "lib/system/random.h"
 #include "persistence/aof_private.h"
+#include "persistence/forkless.h"
 #include "persistence/persistence.h"
 #include "server/cluster_hooks.h"
 #include "server/config/settings.h"
@@ -117,14 +118,15 @@ enum save_method background_save_method(enum save_method method) {
 int background_save_start(struct background_save *save, enum save_method method) {
     if (child_active()) return -EBUSY;
     save->method = background_save_method(method);
-    return start_child(save);
+    return save->method == SAVE_FORKLESS ? forkless_start(save) : start_child(save);
 }
 
 uint64_t background_save_keys(const struct background_save *save) {
-    return child_reported_keys();
+    return save->method == SAVE_FORKLESS ? forkless_keys(save) : child_reported_keys();
 }
 
 bool background_save_goes_on(struct background_save *save) {
+    if (save->method == SAVE_FORKLESS) return forkless_goes_on(save);
     child_report(child_reported_keys()); /* exits if the server has exited */
     return true;
 }

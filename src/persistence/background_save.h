@@ -81,6 +81,7 @@ struct background_save {
     pid_t pid; /* of the child; of this process if there is none */
     /* Private. */
     struct child_job job;
+    struct forkless *forkless;
 };
 
 /* The method that SAVE_DEFAULT stands for, or `method`; SAVE_FORK if forkless-infrastructure-enabled is off. */
@@ -90,8 +91,8 @@ int background_save_start(struct background_save *save, enum save_method method)
 
 /* Keys written so far. In the child, or on the thread, within write(). */
 uint64_t background_save_keys(const struct background_save *save);
-/* In a write() that waits, about once a second. False: the save has been stopped; write() fails. In a child whose
- * server has exited it does not return. */
+/* In a write() that waits, about once a second, and in end(). False: the save has been stopped; write() fails. In a
+ * child whose server has exited it does not return. */
 bool background_save_goes_on(struct background_save *save);
 
 /* Writes the data to a sink, flushes it, and returns 0 or a negative errno: in this thread, which executes no commands

@@ -3,98 +3,60 @@
 #include "formats/deferred_output.h"
 #include "lib/system/background.h"
 #include "lib/system/clock.h"
-#include "lib/system/file.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
+#include "net/pin.h"
+#include "persistence/aof_private.h"
 #include "persistence/persistence.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
-#include "server/process/child.h"
 #include "server/process/process.h"
 #include "server/stats/latency_monitor.h"
 #include "server/uncounted_memory.h"
 #include "snapshot/data_view.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-    SYNC_INTERVAL = 4 << 20,
     GAP_US = 3 * FORKLESS_SLICE_US, /* from slice to slice while clients send commands */
     BUSY_US = 5000,                 /* after a command, for this time */
     WAIT_US = 500,                  /* for the thread */
     DELAY_TURN_US = 10000,          /* at most, for rdb-key-save-delay */
-    PATH_BYTES = 2 * PATH_MAX
+    CPULIST = 1024
 };
 
-/* --- The thread's part --- */
-
-/* For the log of a failure. */
-enum forkless_stage { STAGE_WRITE, STAGE_RENAME, STAGE_SYNC_DIRECTORY };
-
-struct forkless_file {
-    /* Constant. The directory is that of the start, whatever CONFIG SET dir does meanwhile. */
-    char directory[PATH_MAX], temp[PATH_BYTES], name[PATH_BYTES];
-    /* Of the thread, from the first batch to `ended`. */
+struct forkless {
+    struct list_link link; /* in `running` */
+    /* Constant. */
+    struct background_save *save;
+    struct background_worker *worker;
+    char cpus[CPULIST];
+    /* Of the thread, from the first job to `ended`. */
     struct sink sink;
-    int fd, error;
-    enum forkless_stage stage;
+    bool begun; /* the sink exists */
+    int result; /* of begin() or end() */
+    uint64_t keys_written;
     /* Of both. */
     _Atomic bool stop;      /* drop what waits: a failure, or the end by child_kill() */
-    _Atomic bool cancelled; /* set with `stop`; the rename does not follow */
-    _Atomic bool ended;     /* the file is closed, and renamed or removed */
+    _Atomic bool ended;     /* the thread has done its last job */
     _Atomic size_t waiting; /* bytes of batches, with the strings that they refer to */
     _Atomic size_t copied;  /* without these */
-};
-
-static void write_batch(void *arg) {
-    struct deferred_batch *batch = arg;
-    struct forkless_file *file = batch->owner;
-    size_t copied = deferred_batch_memory(batch), bytes = copied + batch->held;
-    if (!file->stop) {
-        deferred_batch_write(batch, &file->sink.out, &file->stop);
-        if (sink_error(&file->sink)) file->stop = true;
-    }
-    deferred_batch_free(batch);
-    atomic_fetch_sub(&file->copied, copied);
-    size_t before = atomic_fetch_sub(&file->waiting, bytes);
-    must_within(bytes, before);
-}
-
-static int file_finish(struct forkless_file *file) {
-    int error = sink_error(&file->sink);
-    if (!error && !file->stop) error = rdb_write_checksum(&file->sink);
-    if (!error && !file->stop) error = sink_sync(&file->sink);
-    if (close(file->fd) < 0 && !error) error = -errno; /* NFS may report a full disk only here */
-    if (error || file->stop) return error;
-    file->stage = STAGE_RENAME;
-    if (rename(file->temp, file->name) < 0) return -errno;
-    file->stage = STAGE_SYNC_DIRECTORY;
-    return file_sync_directory(file->directory);
-}
-
-static void end_file(void *arg) {
-    struct forkless_file *file = arg;
-    file->error = file_finish(file);
-    if (file->stage < STAGE_SYNC_DIRECTORY) unlink(file->temp);
-    file->ended = true;
-}
-
-/* --- The main thread's part --- */
-
-static struct {
-    struct forkless_file *file; /* NULL: no save is running */
-    struct data_view *view;     /* NULL: all entries are given; the thread has the rest to do */
-    struct rdb_entries entries;
+    /* Of the main thread. The thread reads `error` in its last job. */
+    struct data_view *view; /* NULL: all entries are given; the thread has the rest to do */
+    union {                 /* by save->content.format */
+        struct rdb_entries rdb;
+        struct aof_entries commands;
+    } entries;
     struct deferred_output out;
     struct child_reservation reservation;
-    void (*done)(enum forkless_end end);
+    struct event_timer timer;
     int error;           /* of the main thread */
+    bool cancelled;      /* by child_kill() */
+    bool stopped;        /* save->ops->stop() was called */
     uint64_t paced_us;   /* rdb-key-save-delay: when the last entries were given, */
     uint64_t paced_keys; /* and how many */
     bool giving;         /* an entry; a module may turn the event loop meanwhile */
@@ -105,23 +67,69 @@ static struct {
     size_t most_waiting;
     uint64_t commands; /* dispatch_commands after the last slice */
     uint64_t busy_us;  /* when clients last sent commands; 0: not since the start */
-} save;
-static struct event_timer timer;
+};
+static struct list running = LIST_INIT(running);
+static size_t pausing; /* saves for which writes wait */
 static uint64_t pauses;
 
-bool forkless_running(void) {
-    return save.file != NULL;
+/* --- The thread's part --- */
+
+static void begin_sink(void *arg) {
+    struct forkless *f = arg;
+    int pinned = pin_thread(f->cpus);
+    if (pinned < 0) log_warning("Could not pin the thread of a save to the CPUs %s: %s", f->cpus, strerror(-pinned));
+    f->result = f->save->ops->begin(f->save, &f->sink);
+    f->begun = f->result >= 0;
+    if (!f->begun) f->stop = true;
 }
 
-static void resume_writes(void) {
-    if (!save.paused) return;
-    save.paused = false;
-    clients_unpause(PAUSE_SNAPSHOT);
+static void write_batch(void *arg) {
+    struct deferred_batch *batch = arg;
+    struct forkless *f = batch->owner;
+    size_t copied = deferred_batch_memory(batch), bytes = copied + batch->held;
+    if (!f->stop) {
+        deferred_batch_write(batch, &f->sink.out, &f->stop);
+        /* This is the only job: a replica that reads the stream need not wait for what follows. */
+        if (f->save->content.streamed && background_worker_pending(f->worker) <= 1) sink_flush(&f->sink);
+        if (sink_error(&f->sink)) f->stop = true;
+        f->keys_written = batch->keys;
+    }
+    deferred_batch_free(batch);
+    atomic_fetch_sub(&f->copied, copied);
+    size_t before = atomic_fetch_sub(&f->waiting, bytes);
+    must_within(bytes, before);
 }
 
-static void pause_writes(size_t waiting) {
-    if (save.paused) return;
-    save.paused = true;
+static void end_sink(void *arg) {
+    struct forkless *f = arg;
+    if (f->begun) {
+        int error = f->error ? f->error : sink_error(&f->sink);
+        if (!error && f->stop) error = -ECANCELED;
+        if (!error && f->save->content.format == SAVE_RDB) error = rdb_write_checksum(&f->sink);
+        f->result = f->save->ops->end(f->save, &f->sink, error);
+    }
+    f->ended = true;
+}
+
+uint64_t forkless_keys(const struct background_save *save) {
+    return save->forkless->keys_written;
+}
+bool forkless_goes_on(const struct background_save *save) {
+    return !save->forkless->stop;
+}
+
+/* --- Waiting bytes --- */
+
+static void resume_writes(struct forkless *f) {
+    if (!f->paused) return;
+    f->paused = false;
+    if (!--pausing) clients_unpause(PAUSE_SNAPSHOT);
+}
+
+static void pause_writes(struct forkless *f, size_t waiting) {
+    if (f->paused) return;
+    f->paused = true;
+    if (pausing++) return;
     pauses++;
     log_notice("Writes of clients wait for the background save: %zu MB are not written yet", waiting >> 20);
     clients_pause(PAUSE_SNAPSHOT, PAUSE_WRITE, INT64_MAX);
@@ -139,199 +147,21 @@ static size_t slices_limit(void) {
 }
 
 static void batch_full(void *context, struct deferred_batch *batch) {
-    struct forkless_file *file = context;
-    batch->owner = file;
+    struct forkless *f = context;
+    batch->owner = f;
+    batch->keys = f->reservation.keys;
     size_t copied = deferred_batch_memory(batch), bytes = copied + batch->held;
-    atomic_fetch_add(&file->copied, copied);
-    size_t waiting = atomic_fetch_add(&file->waiting, bytes) + bytes;
-    if (waiting > save.most_waiting) save.most_waiting = waiting;
-    background_submit(BACKGROUND_SNAPSHOT, write_batch, batch);
-    if (!save.slicing && waiting > buffer_limit()) pause_writes(waiting);
-}
-
-static void give_entry(void *context, int db, const struct entry *entry) {
-    if (server.is_child || save.error) return; /* a session of the script debugger has a copy of this state */
-    save.reservation.keys++;
-    if (save.giving) { /* a module changes data while it saves a value: the file cannot be right */
-        save.error = -EDEADLK;
-        return;
-    }
-    store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
-    save.giving = true;
-    int error = rdb_entries_add(&save.entries, db, entry);
-    save.giving = false;
-    store_settings.readers--;
-    if (error) save.error = error;
-}
-
-/* The view ends, and the thread gets its last job. */
-static void end_view(void) {
-    must(save.view && !save.giving);
-    data_view_end(save.view);
-    save.view = NULL;
-    bool complete = !save.error && !save.file->stop;
-    if (complete) {
-        rdb_entries_end(&save.entries);
-        deferred_output_flush(&save.out);
-    } else {
-        save.file->stop = true;
-    }
-    rdb_entries_free(&save.entries);
-    deferred_output_free(&save.out);
-    background_submit(BACKGROUND_SNAPSHOT, end_file, save.file);
-    resume_writes(); /* they add nothing more */
-}
-
-static void log_failure(const struct forkless_file *file, int error) {
-    if (file->stage == STAGE_RENAME)
-        log_warning("Error moving temp DB file %s on the final destination %s (in server root dir %s): %s", file->temp,
-                    file->name, file->directory, strerror(-error));
-    else if (file->stage == STAGE_SYNC_DIRECTORY)
-        log_warning("Failed to sync the directory of the DB file %s: %s", file->name, strerror(-error));
-    else
-        log_warning("Write error while saving DB to the disk: %s", strerror(-error));
-}
-
-static void finish(void) {
-    struct forkless_file *file = save.file;
-    must(file->ended && !save.view);
-    int error = save.error ? save.error : file->error;
-    /* A save that was cancelled while it was being renamed has succeeded, as a child that was killed too late has. */
-    enum forkless_end end = error                                 ? FORKLESS_FAILED
-                            : file->stage == STAGE_SYNC_DIRECTORY ? FORKLESS_SAVED
-                                                                  : FORKLESS_CANCELLED;
-    must(end != FORKLESS_CANCELLED || file->cancelled);
-    must_equal(file->waiting, 0);
-    if (end == FORKLESS_FAILED && file->cancelled) end = FORKLESS_CANCELLED;
-    if (end == FORKLESS_FAILED) log_failure(file, error);
-    if (end == FORKLESS_SAVED) {
-        log_notice("DB saved on disk");
-        log_notice("Save without fork: %llu keys, %llu of them before a change; at most %zu MB waited to be written; "
-                   "the longest slice took %llu us",
-                   (unsigned long long)save.reservation.keys,
-                   (unsigned long long)(save.reservation.keys - save.by_slices), save.most_waiting >> 20,
-                   (unsigned long long)save.longest_us);
-    }
-    process_unfinished_file(NULL);
-    event_timer_cancel(server.loop, &timer);
-    resume_writes();
-    sink_free(&file->sink);
-    mem_free(file);
-    save.file = NULL;
-    child_unreserve(&save.reservation);
-    save.done(end);
-}
-
-static void note_slice(uint64_t us) {
-    if (us > save.longest_us) save.longest_us = us;
-    latency_event("forkless-slice", us);
-}
-
-/* Gives entries for a time, or one part. */
-static void slice(uint64_t microseconds) {
-    uint64_t before = save.reservation.keys, began = clock_monotonic_us();
-    bool more;
-    save.slicing = true;
-    do more = data_view_step(save.view, 0);
-    while (more && clock_monotonic_us() - began < microseconds && save.file->waiting < slices_limit());
-    save.slicing = false;
-    save.by_slices += save.reservation.keys - before;
-    note_slice(clock_monotonic_us() - began);
-    if (!more || save.error) end_view();
-}
-
-/* rdb-key-save-delay: a part, and no more until its keys have had their time. The option may change meanwhile. */
-static uint64_t turn_with_delay(uint64_t delay) {
-    uint64_t now = clock_monotonic_us(), due = save.paced_us + save.paced_keys * delay;
-    if (now < due) return due - now < DELAY_TURN_US ? due - now : DELAY_TURN_US;
-    uint64_t before = save.reservation.keys;
-    slice(0);
-    save.paced_us = now;
-    save.paced_keys = save.reservation.keys - before;
-    return 1;
-}
-
-/* Returns the microseconds until the next turn; 0: the save has ended. */
-static uint64_t turn(void) {
-    struct forkless_file *file = save.file;
-    size_t waiting = file->waiting;
-    if (save.paused && waiting <= buffer_limit() / 2) resume_writes();
-    if (!save.view) {
-        if (!file->ended) return WAIT_US;
-        finish();
-        return 0;
-    }
-    if (save.giving) return GAP_US;
-    if (file->stop || save.error) {
-        end_view();
-        return 1;
-    }
-    if (waiting >= slices_limit()) return WAIT_US;
-    if (persistence_settings.key_save_delay > 0) return turn_with_delay((uint64_t)persistence_settings.key_save_delay);
-    slice(FORKLESS_SLICE_US);
-    uint64_t now = clock_monotonic_us();
-    if (dispatch_commands != save.commands) save.busy_us = now;
-    save.commands = dispatch_commands;
-    return now - save.busy_us < BUSY_US ? GAP_US : 1;
-}
-
-static uint64_t forkless_turn(struct event_timer *fired) {
-    return server.is_child ? 0 : turn();
-}
-
-bool forkless_step(void) {
-    must(save.file);
-    if (save.view && (save.file->stop || save.error))
-        end_view();
-    else if (save.view)
-        slice(0);
-    else if (save.file->ended)
-        finish();
-    return save.file != NULL;
-}
-
-static void forkless_kill(struct child_reservation *reservation, bool waits) {
-    save.file->cancelled = true;
-    save.file->stop = true;
-    if (save.view && !save.giving) end_view();
-    if (server.loop) event_timer_set(server.loop, &timer, 1, forkless_turn);
-    /* A module that is saving a value ends its own save: the rest follows in the next turn, and nothing is renamed. */
-    if (!waits || save.view) return;
-    background_drain(BACKGROUND_SNAPSHOT);
-    finish();
-}
-
-/* --- Start --- */
-
-static int file_open(struct forkless_file *file) {
-    char directory[PATH_MAX];
-    file->fd = open(file->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (file->fd >= 0) return 0;
-    int error = errno;
-    log_warning("Failed opening the temp RDB file %s (in server root dir %s) for saving: %s", file->temp,
-                getcwd(directory, sizeof directory) ? directory : "unknown", strerror(error));
-    return -error;
-}
-
-static int file_new(const char *name, struct forkless_file **opened) {
-    struct forkless_file *file = mem_calloc(1, sizeof *file);
-    if (!getcwd(file->directory, sizeof file->directory)) strcpy(file->directory, ".");
-    snprintf(file->name, sizeof file->name, "%s/%s", file->directory, name);
-    snprintf(file->temp, sizeof file->temp, "%s/temp-forkless-%d.rdb", file->directory, (int)getpid());
-    int error = file_open(file);
-    if (error) {
-        mem_free(file);
-        return error;
-    }
-    sink_init_fd(&file->sink, file->fd);
-    file->sink.checksum = persistence_settings.checksum;
-    file->sink.sync_interval = persistence_settings.incremental_fsync ? SYNC_INTERVAL : 0;
-    *opened = file;
-    return 0;
+    atomic_fetch_add(&f->copied, copied);
+    size_t waiting = atomic_fetch_add(&f->waiting, bytes) + bytes;
+    if (waiting > f->most_waiting) f->most_waiting = waiting;
+    background_worker_submit(f->worker, write_batch, batch);
+    if (!f->slicing && waiting > buffer_limit()) pause_writes(f, waiting);
 }
 
 static size_t waiting_memory(void) {
-    return save.file ? save.file->copied : 0;
+    size_t copied = 0;
+    list_each_entry(&running, const struct forkless, link, f) copied += f->copied;
+    return copied;
 }
 
 static void count_memory(void) {
@@ -339,36 +169,226 @@ static void count_memory(void) {
     if (!waiting.link.next) uncounted_memory_add(&waiting);
 }
 
-int forkless_start(const struct rdb_save_params *params, const char *name, void (*done)(enum forkless_end)) {
-    struct forkless_file *file;
-    must(!save.file);
-    if (child_active()) return -EBUSY;
-    int error = file_new(name, &file);
-    if (error) return error;
+/* --- Entries --- */
+
+static int entries_begin(struct forkless *f) {
+    const struct save_content *content = &f->save->content;
+    if (content->format == SAVE_COMMANDS) {
+        aof_entries_begin(&f->entries.commands, &f->out.out);
+        return 0;
+    }
+    struct rdb_aux aux[SAVE_AUX_MAX];
+    struct rdb_save_params params = save_params(aux, content);
+    return rdb_entries_begin(&f->entries.rdb, &f->out.out, server.keyspace, &params);
+}
+
+static int entries_add(struct forkless *f, int db, const struct entry *entry) {
+    return f->save->content.format == SAVE_COMMANDS ? aof_entries_add(&f->entries.commands, db, entry)
+                                                    : rdb_entries_add(&f->entries.rdb, db, entry);
+}
+
+static void entries_close(struct forkless *f, bool complete) {
+    if (f->save->content.format == SAVE_RDB) {
+        if (complete) rdb_entries_end(&f->entries.rdb);
+        rdb_entries_free(&f->entries.rdb);
+    }
+    if (complete) deferred_output_flush(&f->out);
+    deferred_output_free(&f->out);
+}
+
+static void give_entry(void *context, int db, const struct entry *entry) {
+    struct forkless *f = context;
+    if (server.is_child || f->error) return; /* a session of the script debugger has a copy of this state */
+    f->reservation.keys++;
+    if (f->giving) { /* a module changes data while it saves a value: the file cannot be right */
+        f->error = -EDEADLK;
+        return;
+    }
+    store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
+    f->giving = true;
+    int error = entries_add(f, db, entry);
+    f->giving = false;
+    store_settings.readers--;
+    if (error) f->error = error;
+}
+
+/* --- The end --- */
+
+static void stop_thread(struct forkless *f) {
+    f->stop = true;
+    if (f->save->ops->stop && !f->stopped) f->save->ops->stop(f->save);
+    f->stopped = true;
+}
+
+/* No entries follow, and the thread gets its last job. */
+static void end_entries(struct forkless *f) {
+    must(!f->giving);
+    if (f->view) data_view_end(f->view);
+    f->view = NULL;
+    bool complete = !f->error && !f->stop;
+    if (!complete) stop_thread(f);
+    entries_close(f, complete);
+    background_worker_submit(f->worker, end_sink, f);
+    resume_writes(f); /* they add nothing more */
+}
+
+static void log_counts(const struct forkless *f) {
+    log_notice("Save without fork: %llu keys, %llu of them before a change; at most %zu MB waited to be written; "
+               "the longest slice took %llu us",
+               (unsigned long long)f->reservation.keys, (unsigned long long)(f->reservation.keys - f->by_slices),
+               f->most_waiting >> 20, (unsigned long long)f->longest_us);
+}
+
+static void forkless_free(struct forkless *f) {
+    background_worker_end(f->worker);
+    list_remove(&running, &f->link);
+    mem_free(f);
+}
+
+static void finish(struct forkless *f) {
+    struct background_save *save = f->save;
+    must(f->ended && !f->view);
+    must_equal(f->waiting, 0);
+    /* One that was cancelled too late has succeeded, as a child that was killed too late has. */
+    bool failed = f->result < 0, cancelled = failed && f->cancelled;
+    if (!failed) log_counts(f);
+    event_timer_cancel(server.loop, &f->timer);
+    resume_writes(f);
+    child_unreserve(&f->reservation);
+    forkless_free(f);
+    save->forkless = NULL;
+    save->ops->done(save, failed && !cancelled, cancelled ? CHILD_KILL_SIGNAL : 0);
+}
+
+/* --- Slices --- */
+
+static void note_slice(struct forkless *f, uint64_t us) {
+    if (us > f->longest_us) f->longest_us = us;
+    latency_event("forkless-slice", us);
+}
+
+/* Gives entries for a time, or one part. */
+static void slice(struct forkless *f, uint64_t microseconds) {
+    uint64_t before = f->reservation.keys, began = clock_monotonic_us();
+    bool more;
+    f->slicing = true;
+    do more = data_view_step(f->view, 0);
+    while (more && clock_monotonic_us() - began < microseconds && f->waiting < slices_limit());
+    f->slicing = false;
+    f->by_slices += f->reservation.keys - before;
+    note_slice(f, clock_monotonic_us() - began);
+    if (!more || f->error) end_entries(f);
+}
+
+/* rdb-key-save-delay: a part, and no more until its keys have had their time. The option may change meanwhile. */
+static uint64_t turn_with_delay(struct forkless *f, uint64_t delay) {
+    uint64_t now = clock_monotonic_us(), due = f->paced_us + f->paced_keys * delay;
+    if (now < due) return due - now < DELAY_TURN_US ? due - now : DELAY_TURN_US;
+    uint64_t before = f->reservation.keys;
+    slice(f, 0);
+    if (f->view && f->save->content.streamed) deferred_output_flush(&f->out);
+    f->paced_us = now;
+    f->paced_keys = f->reservation.keys - before;
+    return 1;
+}
+
+/* Returns the microseconds until the next turn; 0: the save has ended, and is gone. */
+static uint64_t turn(struct forkless *f) {
+    size_t waiting = f->waiting;
+    if (f->paused && waiting <= buffer_limit() / 2) resume_writes(f);
+    if (!f->view) {
+        if (!f->ended) return WAIT_US;
+        finish(f);
+        return 0;
+    }
+    if (f->giving) return GAP_US;
+    if (f->stop || f->error) {
+        end_entries(f);
+        return 1;
+    }
+    if (waiting >= slices_limit()) return WAIT_US;
+    if (persistence_settings.key_save_delay > 0)
+        return turn_with_delay(f, (uint64_t)persistence_settings.key_save_delay);
+    slice(f, FORKLESS_SLICE_US);
+    uint64_t now = clock_monotonic_us();
+    if (dispatch_commands != f->commands) f->busy_us = now;
+    f->commands = dispatch_commands;
+    return now - f->busy_us < BUSY_US ? GAP_US : 1;
+}
+
+static uint64_t forkless_turn(struct event_timer *fired) {
+    return server.is_child ? 0 : turn(container_of(fired, struct forkless, timer));
+}
+
+bool forkless_step(void) {
+    if (!running.len) return false;
+    struct forkless *f = container_of(list_first(&running), struct forkless, link);
+    if (f->view && (f->stop || f->error))
+        end_entries(f);
+    else if (f->view)
+        slice(f, 0);
+    else if (f->ended)
+        finish(f);
+    return running.len != 0;
+}
+
+static void forkless_kill(struct child_reservation *reservation, bool waits) {
+    struct forkless *f = container_of(reservation, struct forkless, reservation);
+    f->cancelled = true;
+    stop_thread(f);
+    if (f->view && !f->giving) end_entries(f);
+    if (server.loop) event_timer_set(server.loop, &f->timer, 1, forkless_turn);
+    /* A module that is saving a value ends its own save: the rest follows in the next turn, and nothing is renamed. */
+    if (!waits || f->view) return;
+    background_worker_drain(f->worker);
+    finish(f);
+}
+
+/* --- Start --- */
+
+int forkless_start(struct background_save *save) {
+    struct forkless *f = mem_calloc(1, sizeof *f);
+    int error = background_worker_start("save", &f->worker);
+    if (error) {
+        mem_free(f);
+        return error;
+    }
     count_memory();
-    memset(&save, 0, sizeof save);
-    save.file = file;
-    save.done = done;
-    save.commands = dispatch_commands;
-    deferred_output_init(&save.out, batch_full, file);
-    save.error = rdb_entries_begin(&save.entries, &save.out.out, server.keyspace, params);
-    save.view = data_view_start(server.keyspace, NULL, &(struct data_view_reader){.entry = give_entry});
-    process_unfinished_file(file->temp);
-    save.reservation = (struct child_reservation){.kind = CHILD_RDB,
-                                                  .kill = forkless_kill,
-                                                  .keys_total = data_view_keys(save.view),
-                                                  .started_ms = clock_mono_ms()};
-    child_reserve(&save.reservation);
-    if (server.loop) event_timer_set(server.loop, &timer, 1, forkless_turn);
+    f->save = save;
+    const char *cpus = save->kind == CHILD_AOF ? process_aof_rewrite_cpulist() : process_bgsave_cpulist();
+    snprintf(f->cpus, sizeof f->cpus, "%s", cpus ? cpus : "");
+    f->commands = dispatch_commands;
+    list_append(&running, &f->link);
+    save->forkless = f;
+    save->pid = getpid();
+    background_worker_submit(f->worker, begin_sink, f);
+    deferred_output_init(&f->out, batch_full, f);
+    f->out.uncompressed = save->content.uncompressed;
+    f->error = entries_begin(f);
+    if (!save->content.without_keys)
+        f->view = data_view_start(server.keyspace, NULL, &(struct data_view_reader){.entry = give_entry, .context = f});
+    save->keys_total = f->view ? data_view_keys(f->view) : 0;
+    f->reservation = (struct child_reservation){
+        .kind = save->kind, .kill = forkless_kill, .keys_total = save->keys_total, .started_ms = clock_mono_ms()};
+    child_reserve(&f->reservation);
+    if (!f->view) end_entries(f);
+    if (server.loop) event_timer_set(server.loop, &f->timer, 1, forkless_turn);
     return 0;
+}
+
+bool forkless_running(void) {
+    return running.len != 0;
 }
 
 struct forkless_stats forkless_stats(void) {
     struct forkless_stats stats = {.seconds_left = -1, .pauses = pauses};
-    if (!save.file) return stats;
-    uint64_t keys = save.reservation.keys, left = save.reservation.keys_total - keys;
-    uint64_t ms = (uint64_t)(clock_mono_ms() - save.reservation.started_ms);
-    stats.waiting = save.file->waiting;
-    if (keys || !left) stats.seconds_left = left ? (int64_t)((double)ms * (double)left / (double)keys / 1000) : 0;
+    list_each_entry(&running, const struct forkless, link, f) {
+        uint64_t keys = f->reservation.keys, left = f->reservation.keys_total - keys;
+        uint64_t ms = (uint64_t)(clock_mono_ms() - f->reservation.started_ms);
+        stats.waiting += f->waiting;
+        int64_t seconds = left ? -1 : 0;
+        if (keys && left) seconds = (int64_t)((double)ms * (double)left / (double)keys / 1000);
+        if (seconds > stats.seconds_left) stats.seconds_left = seconds;
+    }
     return stats;
 }

@@ -1,10 +1,11 @@
-/* forkless.h: writes the data set of one moment to an RDB file without fork(), while the server executes commands.
+/* forkless.h: the method forkless of background_save.h: writes the data set of one moment without fork(), while the
+ * server executes commands.
  *
- * The main thread serializes entries, in slices between commands; a background thread compresses strings, computes the
- * checksum, writes, syncs and renames the file. They share no value: the main thread copies what it serializes, and
- * large strings (1 KiB and more) pass by a reference, which makes a command that changes one copy it first
- * (formats/deferred_output.h). The moment is kept by a view of the data (snapshot/data_view.h): a command that is about
- * to change a key serializes it, and about six others, first. Each key is serialized once, whatever commands do.
+ * The main thread serializes entries, in slices between commands; a thread of the save compresses strings, computes the
+ * checksum and writes. They share no value: the main thread copies what it serializes, and large strings (1 KiB and
+ * more) pass by a reference, which makes a command that changes one copy it first (formats/deferred_output.h). The
+ * moment is kept by a view of the data (snapshot/data_view.h): a command that is about to change a key serializes it,
+ * and about six others, first. Each key is serialized once, whatever commands do.
  *
  * Bounds
  *     a slice         FORKLESS_SLICE_US, and at most one part (seven keys) more. While clients send commands the main
@@ -18,34 +19,37 @@
  *                     (a running script or transaction, the primary's stream on a replica) goes on. All of it together
  *                     is never more than the file without compression
  *     keys that left  FLUSHDB, and slots that are dropped: their tables stay until the save has read them
+ *     the end         child_kill_wait() waits until the thread has compressed the string at hand, and for a write()
+ * that waits until save->ops->stop() makes it fail
  *
  *     modules         a value is saved by the main thread. A module that changes data in its rdb_save makes the save
- * fail (with a child, only the child's copy would change). A key that a module opened for writing before the start, and
- * changes by a pointer later, may be written with the later value
+ *                     fail (with a child, only the child's copy would change). A key that a module opened for writing
+ *                     before the start, and changes by a pointer later, may be written with the later value
  *
  * rdb-key-save-delay delays the slices, and not the thread. It may be changed during a save.
  *
  * The save holds the place of the one child (server/process/child.h): while it runs no child starts, and what ends a
- * BGSAVE child ends it.
+ * child ends it.
  *
  * Rejected: a thread that reads values in place, see deferred_output.h; a lock for each key or part, on the path of
  * every command.
  *
- * Main thread. */
+ * Main thread, except where it says something else. */
 #ifndef PERSISTENCE_FORKLESS_H
 #define PERSISTENCE_FORKLESS_H
-#include "formats/rdb_file.h"
+#include "persistence/background_save.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { FORKLESS_SLICE_US = 100, FORKLESS_BACKLOG = 8 * 1024 * 1024 };
 
-enum forkless_end { FORKLESS_SAVED, FORKLESS_FAILED /* and logged */, FORKLESS_CANCELLED };
-
-/* Starts a save to a file of this name in the working directory. `done` is called once, from the event loop or from
- * child_kill_wait(). Logs failures. 0 or a negative errno: then nothing has started. */
-int forkless_start(const struct rdb_save_params *params, const char *name, void (*done)(enum forkless_end end));
+/* For background_save_start(). done() is called from the event loop or from child_kill_wait(). 0 or a negative errno:
+ * the thread could not be started. */
+int forkless_start(struct background_save *save);
 bool forkless_running(void);
+/* On the thread, within begin(), write() and end(). */
+uint64_t forkless_keys(const struct background_save *save); /* written so far */
+bool forkless_goes_on(const struct background_save *save);  /* false: stopped */
 
 struct forkless_stats {
     int64_t seconds_left; /* estimated; -1: none is running, or too few keys are written for an estimate */
@@ -54,7 +58,6 @@ struct forkless_stats {
 };
 struct forkless_stats forkless_stats(void);
 
-/* For tests that have no event loop: gives one part, or looks whether the thread has finished. False: done() was
- * called. */
+/* For tests that have no event loop: gives one part, or looks whether the thread has finished. False: none runs. */
 bool forkless_step(void);
 #endif

@@ -49,8 +49,8 @@ static void write_snapshots(struct output *out) {
 /* Valkey 9.1 does not have these fields: they follow all others. */
 static void write_methods(struct output *out) {
     struct forkless_stats forkless = forkless_stats();
-    bool forks = child_kind() == CHILD_RDB || child_kind() == CHILD_REPLICATION;
-    enum save_method current = forkless_running() ? SAVE_FORKLESS : forks ? SAVE_FORK : SAVE_DEFAULT;
+    bool saves = child_kind() == CHILD_RDB || child_kind() == CHILD_REPLICATION;
+    enum save_method current = !saves ? SAVE_DEFAULT : forkless_running() ? SAVE_FORKLESS : SAVE_FORK;
     info_line(out, "rdb_current_bgsave_type:%s", method_name(current));
     info_line(out, "rdb_last_bgsave_type:%s", method_name(snapshot_state.last_method));
     info_line(out, "forkless_estimated_seconds_remaining:%lld", (long long)forkless.seconds_left);

@@ -7,7 +7,6 @@
 #include "lib/system/log.h"
 #include "lib/system/random.h"
 #include "lib/system/ticks.h"
-#include "persistence/forkless.h"
 #include "persistence/persistence.h"
 #include "persistence/save_points.h"
 #include "server/clients/client.h"
@@ -34,24 +33,36 @@ struct snapshot_state snapshot_state = {.last_seconds = -1};
 
 /* --- The file --- */
 
-static char temp[TEMP_NAME_MAX]; /* the file that is being written */
+/* Where a save writes. Does not change during it. */
+struct snapshot_file {
+    /* AT_FDCWD, or a descriptor of the working directory of the start, for a thread: CONFIG SET dir changes the working
+     * directory meanwhile. */
+    int directory;
+    char directory_name[PATH_MAX]; /* for the log */
+    char temp[TEMP_NAME_MAX];
+    char name[PATH_MAX];
+    uint64_t sync_interval;
+};
 
-static void temp_name(pid_t pid) {
-    snprintf(temp, TEMP_NAME_MAX, "temp-%d.rdb", (int)pid);
+static void file_init(struct snapshot_file *file, const char *name) {
+    file->directory = AT_FDCWD;
+    if (!getcwd(file->directory_name, sizeof file->directory_name)) strcpy(file->directory_name, "unknown");
+    snprintf(file->name, sizeof file->name, "%s", name);
+    snprintf(file->temp, sizeof file->temp, "temp-%d.rdb", (int)getpid());
+    file->sync_interval = persistence_settings.incremental_fsync ? SYNC_INTERVAL : 0;
 }
 
-static int file_begin(struct sink *sink) {
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+static int file_begin(const struct snapshot_file *file, struct sink *sink) {
+    int fd = openat(file->directory, file->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) {
         int error = errno;
-        char directory[PATH_MAX];
-        log_warning("Failed opening the temp RDB file %s (in server root dir %s) for saving: %s", temp,
-                    getcwd(directory, sizeof directory) ? directory : "unknown", strerror(error));
+        log_warning("Failed opening the temp RDB file %s (in server root dir %s) for saving: %s", file->temp,
+                    file->directory_name, strerror(error));
         return -error;
     }
     sink_init_fd(sink, fd);
     sink->checksum = persistence_settings.checksum;
-    sink->sync_interval = persistence_settings.incremental_fsync ? SYNC_INTERVAL : 0;
+    sink->sync_interval = file->sync_interval;
     return 0;
 }
 
@@ -59,29 +70,30 @@ static int file_close(struct sink *sink, int error) {
     if (!error) error = sink_sync(sink);
     sink_free(sink);
     if (close(sink->fd) < 0 && !error) error = -errno; /* NFS may report a full disk only here */
-    if (error) log_warning("Write error while saving DB to the disk: %s", strerror(-error));
+    if (error && error != -ECANCELED) log_warning("Write error while saving DB to the disk: %s", strerror(-error));
     return error;
 }
 
-static int file_rename(const char *name) {
-    if (rename(temp, name) == 0) return 0;
+static int file_rename(const struct snapshot_file *file) {
+    if (renameat(file->directory, file->temp, file->directory, file->name) == 0) return 0;
     int error = errno;
-    char directory[PATH_MAX];
-    log_warning("Error moving temp DB file %s on the final destination %s (in server root dir %s): %s", temp, name,
-                getcwd(directory, sizeof directory) ? directory : "unknown", strerror(error));
+    log_warning("Error moving temp DB file %s on the final destination %s (in server root dir %s): %s", file->temp,
+                file->name, file->directory_name, strerror(error));
     return -error;
 }
 
-static int file_end(const char *name, struct sink *sink, int error) {
+/* save: NULL for SAVE. */
+static int file_end(const struct snapshot_file *file, struct background_save *save, struct sink *sink, int error) {
     error = file_close(sink, error);
-    if (!error) error = file_rename(name);
+    if (!error && save && !background_save_goes_on(save)) error = -ECANCELED;
+    if (!error) error = file_rename(file);
     if (error) {
-        unlink(temp);
+        unlinkat(file->directory, file->temp, 0);
         return error;
     }
-    error = file_sync_directory(".");
+    error = file_sync_directory_at(file->directory);
     if (error < 0)
-        log_warning("Failed to sync the directory of the DB file %s: %s", name, strerror(-error));
+        log_warning("Failed to sync the directory of the DB file %s: %s", file->name, strerror(-error));
     else
         log_notice("DB saved on disk");
     return error;
@@ -114,19 +126,19 @@ static void set_failed(bool failed) {
 }
 
 /* In the child, or in the server by SAVE. */
-static int snapshot_begin(struct background_save *save, struct sink *sink) {
-    temp_name(getpid());
-    process_unfinished_file(temp);
+static int file_begin_alone(const struct snapshot_file *file, struct sink *sink) {
+    process_unfinished_file(file->directory, file->temp);
     server_event(EVENT_PERSISTENCE, server.is_child ? PERSISTENCE_RDB_START : PERSISTENCE_SYNC_RDB_START, NULL);
-    int error = file_begin(sink);
-    if (error) process_unfinished_file(NULL);
+    int error = file_begin(file, sink);
+    if (error) process_finished_file(file->temp);
     if (error) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
     return error;
 }
 
-static int save_to(const char *name, struct sink *sink, int error) {
-    error = file_end(name, sink, error);
-    process_unfinished_file(NULL);
+static int file_end_alone(const struct snapshot_file *file, struct background_save *save, struct sink *sink,
+                          int error) {
+    error = file_end(file, save, sink, error);
+    process_finished_file(file->temp);
     server_event(EVENT_PERSISTENCE, error < 0 ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
     return error;
 }
@@ -138,8 +150,10 @@ void snapshot_saved(void) {
 
 int snapshot_save_as(const char *name) {
     struct sink sink;
-    int error = snapshot_begin(NULL, &sink);
-    return error ? error : save_to(name, &sink, save_write(&sink, &(struct save_content){0}));
+    struct snapshot_file file;
+    file_init(&file, name);
+    int error = file_begin_alone(&file, &sink);
+    return error ? error : file_end_alone(&file, NULL, &sink, save_write(&sink, &(struct save_content){0}));
 }
 
 int snapshot_save(void) {
@@ -154,26 +168,31 @@ int snapshot_save(void) {
 
 /* --- In the background --- */
 
+static struct snapshot_file saving_file;
 static char saving_path[2 * PATH_MAX];
 
 const char *snapshot_path(void) {
     return saving_path;
 }
 
-static void note_path(void) {
-    char directory[PATH_MAX];
-    if (!getcwd(directory, sizeof directory)) strcpy(directory, ".");
-    snprintf(saving_path, sizeof saving_path, "%s/%s", directory, persistence_settings.file_name);
+/* In the child, or on the thread. */
+static int snapshot_begin(struct background_save *save, struct sink *sink) {
+    if (save->method == SAVE_FORKLESS) return file_begin(&saving_file, sink);
+    snprintf(saving_file.temp, sizeof saving_file.temp, "temp-%d.rdb", (int)getpid());
+    return file_begin_alone(&saving_file, sink);
 }
 
 static int snapshot_end(struct background_save *save, struct sink *sink, int error) {
-    return save_to(persistence_settings.file_name, sink, error);
+    return save->method == SAVE_FORKLESS ? file_end(&saving_file, save, sink, error)
+                                         : file_end_alone(&saving_file, save, sink, error);
 }
 
 static void remove_temp_file(pid_t pid) {
-    temp_name(pid);
+    char name[2 * PATH_MAX];
+    snprintf(name, sizeof name, "%.*stemp-%d.rdb", (int)(strrchr(saving_path, '/') + 1 - saving_path), saving_path,
+             (int)pid);
     uint64_t began = ticks_now();
-    unlink(temp);
+    unlink(name);
     latency_event("rdb-unlink-temp-file", ticks_to_us(ticks_now() - began));
 }
 
@@ -203,8 +222,7 @@ static void report_end(bool success) {
     listeners_call(&listeners, struct snapshot_listener, done, success);
 }
 
-static void snapshot_done(struct background_save *save, int status, int signal) {
-    save_ends();
+static void child_done(const struct background_save *save, int status, int signal) {
     if (signal) {
         log_warning("Background saving terminated by signal %d", signal);
         remove_temp_file(save->pid);
@@ -214,19 +232,30 @@ static void snapshot_done(struct background_save *save, int status, int signal) 
     } else {
         save_succeeded(child_last_cow());
     }
-    report_end(!signal && !status);
 }
 
-static void forkless_done(enum forkless_end end) {
-    save_ends();
-    if (end == FORKLESS_CANCELLED)
+static void thread_ends(void) {
+    process_finished_file(saving_file.temp);
+    close(saving_file.directory);
+}
+static void thread_done(int status, int signal) {
+    thread_ends();
+    if (signal)
         log_warning("Background saving cancelled");
-    else if (end == FORKLESS_FAILED)
+    else if (status)
         save_failed();
     else
         save_succeeded(0);
-    server_event(EVENT_PERSISTENCE, end == FORKLESS_SAVED ? PERSISTENCE_ENDED : PERSISTENCE_FAILED, NULL);
-    report_end(end == FORKLESS_SAVED);
+    server_event(EVENT_PERSISTENCE, status || signal ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
+}
+
+static void snapshot_done(struct background_save *save, int status, int signal) {
+    save_ends();
+    if (save->method == SAVE_FORKLESS)
+        thread_done(status, signal);
+    else
+        child_done(save, status, signal);
+    report_end(!signal && !status);
 }
 
 static const struct background_save_ops snapshot_ops = {
@@ -238,52 +267,57 @@ bool snapshot_running(void) {
     return child_kind() == CHILD_RDB;
 }
 
-static void save_begins(enum save_method method) {
-    note_path();
+/* The child of a fork names the file and keeps the working directory. */
+static int thread_begins(void) {
+    /* SAVE to another file may write temp-PID.rdb meanwhile. */
+    snprintf(saving_file.temp, sizeof saving_file.temp, "temp-forkless-%d.rdb", (int)getpid());
+    saving_file.directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (saving_file.directory < 0) return -errno;
+    process_unfinished_file(saving_file.directory, saving_file.temp);
+    return 0;
+}
+
+static int start_by(enum save_method method) {
+    if (method != SAVE_FORKLESS) return background_save_start(&saving, method);
+    int error = thread_begins();
+    if (error) return error;
+    error = background_save_start(&saving, method);
+    if (error) thread_ends();
+    return error;
+}
+
+static int start(enum save_method method, const struct save_content *content) {
+    if (child_active()) return -EBUSY;
+    method = background_save_method(method);
+    bool forks = method == SAVE_FORK; /* then the child tells modules */
+    if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_RDB_START, NULL);
+    if (child_active()) return -EBUSY; /* a module has started one */
+    file_init(&saving_file, persistence_settings.file_name);
+    snprintf(saving_path, sizeof saving_path, "%s/%s",
+             strcmp(saving_file.directory_name, "unknown") ? saving_file.directory_name : ".", saving_file.name);
     snapshot_state.saves++;
     snapshot_state.last_method = method;
     snapshot_state.last_try_ms = clock_mono_ms();
     snapshot_state.changes_before = server.dirty;
-}
-
-static int start_forkless(void) {
-    struct rdb_aux aux[SAVE_AUX_MAX];
-    struct rdb_save_params params = save_params(aux, &(struct save_content){0});
-    save_begins(SAVE_FORKLESS);
-    server_event(EVENT_PERSISTENCE, PERSISTENCE_RDB_START, NULL);
-    int error = forkless_start(&params, persistence_settings.file_name, forkless_done);
+    saving.content = *content;
+    int error = start_by(method);
     if (error) {
-        server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
-        save_failed();
+        log_warning("Can't save in background: %s%s", forks ? "fork: " : "", strerror(-error));
+        if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
+        set_failed(true);
         return error;
     }
-    log_notice("Background saving started by pid %d, without fork", (int)getpid());
+    log_notice("Background saving started by pid %d%s", (int)saving.pid, forks ? "" : ", without fork");
     snapshot_state.scheduled = false;
     snapshot_state.started_ms = clock_mono_ms();
     return 0;
 }
 
 int snapshot_start(enum save_method method) {
-    if (child_active()) return -EBUSY;
-    if (method == SAVE_DEFAULT) method = (enum save_method)persistence_settings.save_method;
-    if (method == SAVE_FORKLESS && persistence_settings.forkless_enabled) return start_forkless();
-    return snapshot_start_with(&(struct save_content){0});
+    return start(method, &(struct save_content){0});
 }
-
 int snapshot_start_with(const struct save_content *content) {
-    if (child_active()) return -EBUSY;
-    saving.content = *content;
-    save_begins(SAVE_FORK);
-    int error = background_save_start(&saving, SAVE_FORK);
-    if (error) {
-        log_warning("Can't save in background: fork: %s", strerror(-error));
-        set_failed(true);
-        return error;
-    }
-    log_notice("Background saving started by pid %d", (int)saving.pid);
-    snapshot_state.scheduled = false;
-    snapshot_state.started_ms = clock_mono_ms();
-    return 0;
+    return start(SAVE_FORK, content);
 }
 
 static void snapshot_cron(void) {

@@ -270,7 +270,7 @@ start_server {overrides {save ""} tags {forkless}} {
         set before [file_bytes [rdb_file]]
         r set k v
         with_endless_save {
-            assert_equal 1 [llength [temp_files]]
+            wait_for_condition 5000 {[llength [temp_files]] == 1}
             set from [log_size]
             assert_equal "Background saving cancelled" [r bgsave cancel]
             wait_saved
@@ -449,10 +449,10 @@ start_faulty_server {save ""} {
         "an error when writing" "write */temp-*.rdb fail EIO after=5000" "*Input/output error*"
         "an error when syncing" "sync */temp-*.rdb fail EIO" "*Input/output error*"
         "an error when closing" "close */temp-*.rdb fail EIO" "*Input/output error*"
-        "a rename that fails" "rename */dump.rdb fail EACCES" "*Error moving temp DB file */temp-*.rdb on the final\
-            destination */dump.rdb (in server root dir *): Permission denied*"
+        "a rename that fails" "rename */dump.rdb fail EACCES" "*Error moving temp DB file temp-*.rdb on the final\
+            destination dump.rdb (in server root dir *): Permission denied*"
         "a file that cannot be opened" "open */temp-*.rdb fail EROFS" "*Failed opening the temp RDB file\
-            */temp-*.rdb (in server root dir *) for saving: Read-only file system*"
+            temp-*.rdb (in server root dir *) for saving: Read-only file system*"
     } {
         test "$what: the save fails, and the old file stays" {
             faults $rule
@@ -506,6 +506,8 @@ start_faulty_server {save ""} {
         for {set i 0} {$i < 200} {incr i} {$c append large:$i x}
         wait_for_condition 10000 {[info_field clients paused_reason] eq "save_backlog"}
         assert_morethan [field forkless_waiting_bytes] 1000000
+        assert_equal {write 0} [list [info_field clients paused_actions]\
+            [info_field clients paused_timeout_milliseconds]]
         r bgsave cancel
         for {set i 0} {$i < 200} {incr i} {$c -read}
         wait_saved
@@ -567,5 +569,25 @@ start_faulty_server {save ""} {
         assert {[server_wait_up [srv id]]}
         reconnect
         assert_equal $digest [r debug digest]
+    }
+}
+
+start_faulty_server [list save "" loadmodule [file join $::root build modules typed.so]] {
+    test "a module saves to another file meanwhile, and a server that is interrupted twice removes the unfinished one" {
+        set other [file join [srv dir] other.rdb]
+        faults "sync */temp-forkless-*.rdb wait"
+        r set k v
+        r bgsave forkless
+        wait_for_condition 5000 {[llength [temp_files]] == 1}
+        assert_equal OK [r typed.file SAVE $other]
+        assert_equal {1 1 1} [list [file exists $other] [llength [temp_files]] [field rdb_bgsave_in_progress]]
+        expect_server_exit
+        r -send debug sleep 30
+        exec kill -INT [srv pid]
+        wait_for_log "Received SIGINT scheduling shutdown..."
+        exec kill -INT [srv pid]
+        assert_equal 1 [server_reap [srv id]]
+        assert_equal {} [temp_files]
+        wait_for_log "You insist... exiting now."
     }
 }

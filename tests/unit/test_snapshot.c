@@ -23,6 +23,9 @@
 #include "store/set.h"
 #include "store/stream.h"
 #include "store/zset.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SNAPSHOTS = 4, DATABASES = 3 };
@@ -212,7 +215,7 @@ static struct keyspace *(*make)(int databases, const struct store_hooks *hooks);
 static const struct store_hooks fixture_hooks = {.expired = key_expired};
 
 static struct hashtable *saved_copies; /* NULL: no save is running */
-static enum forkless_end saved_end;
+static enum saved_end { SAVE_NONE, SAVE_DONE, SAVE_FAILED, SAVE_CANCELLED } saved_end;
 static unsigned saves_done, saves_cancelled;
 static bool saves_too; /* random saves as well */
 static char temporary[] = "/tmp/test_snapshot-XXXXXX";
@@ -233,13 +236,31 @@ static void saved_copy(int db, const struct entry *entry) {
     bool added = hashtable_add(saved_copies, copied_as(db, entry, write_value));
     assert_true(added);
 }
-static void saved_done(enum forkless_end end) {
-    saved_end = end;
+static int file_begin(struct background_save *save, struct sink *sink) {
+    int fd = open("forkless.rdb", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0) return -errno;
+    sink_init_fd(sink, fd);
+    sink->checksum = true;
+    return 0;
 }
+static int file_end(struct background_save *save, struct sink *sink, int error) {
+    if (!error) error = sink_flush(sink);
+    sink_free(sink);
+    close(sink->fd);
+    return error;
+}
+static void saved_done(struct background_save *save, int status, int signal) {
+    saved_end = signal ? SAVE_CANCELLED : status ? SAVE_FAILED : SAVE_DONE;
+}
+static const struct background_save_ops file_ops = {.begin = file_begin, .end = file_end, .done = saved_done};
+static struct background_save saving = {.ops = &file_ops, .kind = CHILD_RDB, .log_name = "RDB"};
 static void save_start(void) {
     saved_copies = hashtable_new(&copies_type);
     each_key(server.keyspace, saved_copy);
-    assert_int_equal(forkless_start(&(struct rdb_save_params){0}, "forkless.rdb", saved_done), 0);
+    saved_end = SAVE_NONE;
+    assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), 0);
+    assert_int_equal(saving.method, SAVE_FORKLESS);
+    assert_int_equal(saving.keys_total, hashtable_size(saved_copies));
     assert_int_equal(child_kind(), CHILD_RDB);
     assert_int_equal(child_progress().keys_total, hashtable_size(saved_copies));
 }
@@ -276,9 +297,6 @@ static void save_check_file(void) {
     memory_output_free(&file);
 }
 static void save_ended(void) {
-    char name[64];
-    snprintf(name, sizeof name, "temp-forkless-%d.rdb", (int)getpid());
-    assert_int_not_equal(access(name, F_OK), 0);
     assert_int_equal(child_kind(), CHILD_NONE);
     assert_false(forkless_running());
     hashtable_free(saved_copies);
@@ -287,22 +305,21 @@ static void save_ended(void) {
 
 static void save_step(void) {
     if (forkless_step()) return;
-    assert_int_equal(saved_end, FORKLESS_SAVED);
+    assert_int_equal(saved_end, SAVE_DONE);
     save_check_file();
     save_ended();
     saves_done++;
 }
 static void save_cancel(bool waits) {
-    saved_end = FORKLESS_FAILED;
     if (waits)
         child_kill_wait();
     else
         for (child_kill(); forkless_running();) forkless_step();
     /* It may have come too late: the file is complete then. */
-    if (saved_end == FORKLESS_SAVED)
+    if (saved_end == SAVE_DONE)
         save_check_file();
     else
-        assert_int_equal(saved_end, FORKLESS_CANCELLED);
+        assert_int_equal(saved_end, SAVE_CANCELLED);
     save_ended();
     saves_cancelled++;
 }
@@ -735,6 +752,123 @@ static void a_large_string_may_change_before_it_is_written(void **state) {
     mem_free(value);
 }
 
+/* --- What an owner of a save asks for --- */
+
+static void keys_set(int count) {
+    for (int i = 0; i < count; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "SET s%d value-%d", i, i);
+        run(line);
+    }
+}
+
+static off_t saved_size(void) {
+    struct stat status;
+    assert_int_equal(stat("forkless.rdb", &status), 0);
+    return status.st_size;
+}
+static void save_all(void) {
+    saved_end = SAVE_NONE;
+    assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), 0);
+    while (forkless_step()) continue;
+    assert_int_equal(saved_end, SAVE_DONE);
+}
+
+static void a_save_is_compressed_unless_its_owner_does_not_want_that(void **state) {
+    enum { LEN = 3000 };
+    char value[LEN];
+    memset(value, 'a', LEN);
+    for (int i = 0; i < 20; i++) {
+        char key[8];
+        size_t len = (size_t)snprintf(key, sizeof key, "s%d", i);
+        run_words(3, (struct slice[]){SLICE("SET"), {key, len}, {value, i % 2 ? LEN : LEN / 10}});
+        run_words(4, (struct slice[]){SLICE("HSET"), SLICE("h1"), {key, len}, {value, LEN / 30}});
+    }
+    save_all();
+    assert_true(saved_size() < 10 * LEN);
+    saving.content.uncompressed = true;
+    save_start();
+    while (saved_copies) save_step();
+    assert_true(saved_size() > 11 * LEN);
+    assert_int_equal(differing, 0);
+    saving.content.uncompressed = false;
+}
+
+static void a_save_without_keys_has_none(void **state) {
+    keys_set(1000);
+    saving.content.without_keys = true;
+    saved_copies = hashtable_new(&copies_type);
+    save_all();
+    assert_int_equal(saving.keys_total, 0);
+    save_check_file();
+    save_ended();
+    assert_int_equal(differing, 0);
+    saving.content.without_keys = false;
+}
+
+static int cannot_begin(struct background_save *save, struct sink *sink) {
+    return -EROFS;
+}
+static int must_not_end(struct background_save *save, struct sink *sink, int error) {
+    fail();
+    return error;
+}
+static void a_save_that_cannot_begin_fails(void **state) {
+    static const struct background_save_ops ops = {.begin = cannot_begin, .end = must_not_end, .done = saved_done};
+    keys_set(1000);
+    saving.ops = &ops;
+    saved_end = SAVE_NONE;
+    assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), 0);
+    assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), -EBUSY);
+    while (forkless_step()) continue;
+    assert_int_equal(saved_end, SAVE_FAILED);
+    assert_int_equal(child_kind(), CHILD_NONE);
+    saving.ops = &file_ops;
+}
+
+/* A reader that takes nothing more. */
+static _Atomic bool reader_waits, reader_gone;
+static int ended_with;
+static int write_waits(struct sink *sink, const void *bytes, size_t len) {
+    reader_waits = true;
+    while (!reader_gone) usleep(100);
+    assert_false(background_save_goes_on(&saving));
+    return -EPIPE;
+}
+static int begin_stream(struct background_save *save, struct sink *sink) {
+    static const struct sink_ops ops = {.write = write_waits};
+    sink_init(sink, &ops, NULL);
+    return 0;
+}
+static int end_stream(struct background_save *save, struct sink *sink, int error) {
+    sink_free(sink);
+    return ended_with = error;
+}
+static void stop_stream(struct background_save *save) {
+    reader_gone = true;
+}
+static void a_save_whose_reader_waits_can_be_ended(void **state) {
+    static const struct background_save_ops ops = {
+        .begin = begin_stream, .end = end_stream, .stop = stop_stream, .done = saved_done};
+    keys_set(30000);
+    saving.ops = &ops;
+    for (int round = 0; round < 4; round++) {
+        reader_waits = reader_gone = false;
+        saved_end = SAVE_NONE;
+        assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), 0);
+        while (!reader_waits) assert_true(forkless_step());
+        for (int i = 0; i < (round & 1 ? 10000 : 0); i++) assert_true(forkless_step());
+        if (round & 2)
+            child_kill_wait();
+        else
+            for (child_kill(); forkless_step();) continue;
+        assert_int_equal(saved_end, SAVE_CANCELLED);
+        assert_int_equal(ended_with, -EPIPE);
+        assert_int_equal(child_kind(), CHILD_NONE);
+    }
+    saving.ops = &file_ops;
+}
+
 /* Each command that changes a value, when no part was given yet. */
 static void each_command_gives_what_it_changes_first(void **state) {
     for (size_t n = 0; n < sizeof commands / sizeof *commands; n++) {
@@ -753,14 +887,6 @@ static void each_command_gives_what_it_changes_first(void **state) {
         execute(commands[n]);
         while (saved_copies) save_step();
         if (differing) fail_msg("a file, %s", commands[n]);
-    }
-}
-
-static void keys_set(int count) {
-    for (int i = 0; i < count; i++) {
-        char line[64];
-        snprintf(line, sizeof line, "SET s%d value-%d", i, i);
-        run(line);
     }
 }
 
@@ -829,15 +955,20 @@ int main(void) {
                                        snapshot_test(a_snapshot_has_the_keys_of_its_start),
                                        snapshot_test(so_it_has_when_databases_are_emptied_swapped_and_replaced)};
     const struct CMUnitTest saves[] = {snapshot_test(a_large_string_may_change_before_it_is_written),
+                                       snapshot_test(a_save_is_compressed_unless_its_owner_does_not_want_that),
+                                       snapshot_test(a_save_without_keys_has_none),
+                                       snapshot_test(a_save_that_cannot_begin_fails),
                                        snapshot_test(a_file_has_the_keys_of_its_start)};
+    const struct CMUnitTest streams[] = {snapshot_test(a_save_whose_reader_waits_can_be_ended)};
     if (!mkdtemp(temporary) || chdir(temporary) != 0) return 1;
     log_level = LOG_LEVEL_NOTHING;
-    persistence_settings.checksum = true;
+    persistence_settings.forkless_enabled = true;
     persistence_settings.forkless_buffer_limit = INT64_MAX; /* there is no event loop that could wait */
     make = keyspace_new;
     int failures = cmocka_run_group_tests_name("one table", tests, NULL, NULL);
     failures += cmocka_run_group_tests_name("saves, one table", saves, NULL, NULL);
     failures += cmocka_run_group_tests_name("saves by a thread, one table", saves, with_threads, without_threads);
+    failures += cmocka_run_group_tests_name("streams", streams, with_threads, without_threads);
     make = keyspace_new_per_slot;
     failures += cmocka_run_group_tests_name("a table for each slot", tests, NULL, NULL);
     failures += cmocka_run_group_tests_name("saves by a thread", saves, with_threads, without_threads);

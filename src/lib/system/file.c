@@ -44,12 +44,17 @@ int file_write_all(int fd, struct slice content, size_t *done) {
     return 0;
 }
 
-int file_sync_directory(const char *directory) {
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+static int sync_and_close(int fd) {
     if (fd < 0) return -errno;
     int error = fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
     close(fd);
     return error;
+}
+int file_sync_directory(const char *directory) {
+    return sync_and_close(open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+int file_sync_directory_at(int directory) {
+    return sync_and_close(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 int file_sync_directory_of(const char *path) {

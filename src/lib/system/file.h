@@ -16,7 +16,8 @@ mode_t file_mode(const char *path, mode_t otherwise); /* returns `otherwise` if 
 /* Writes all of it. *done counts the bytes, also of a failure; NULL: not wanted. */
 int file_write_all(int fd, struct slice content, size_t *done);
 /* What was created, renamed or removed in a directory is durable when the directory is synced. A file system that
- * cannot do this (EINVAL) is no failure. The second function takes the path of a file in the directory. */
+ * cannot do this (EINVAL) is no failure. The last function takes the path of a file in the directory. */
 int file_sync_directory(const char *directory);
+int file_sync_directory_at(int directory); /* a descriptor, also of O_PATH, or AT_FDCWD */
 int file_sync_directory_of(const char *path);
 #endif

@@ -196,7 +196,7 @@ void client_postpone(struct client *client);
 void clients_postponed_again(void);
 bool clients_paused_for(enum pause_reason reason);
 enum pause_kind clients_paused(void);   /* by all reasons together */
-int64_t clients_paused_ms(void);        /* milliseconds until the last pause ends; 0: not paused */
+int64_t clients_paused_ms(void);        /* milliseconds until the last pause ends; 0: not paused, or unknown */
 const char *clients_pause_reason(void); /* of the pause that ends last, as INFO shows it */
 
 void clients_cron(int hz); /* timeouts and limits of a slice of all clients */

@@ -90,7 +90,9 @@ static enum pause_reason last_pause(void) {
 
 int64_t clients_paused_ms(void) {
     enum pause_reason last = last_pause();
-    int64_t left = last == PAUSE_REASONS ? 0 : pauses[last].until_ms - clock_mono_ms();
+    /* Nobody knows how long a disk takes. */
+    bool unknown = last == PAUSE_REASONS || last == PAUSE_SNAPSHOT;
+    int64_t left = unknown ? 0 : pauses[last].until_ms - clock_mono_ms();
     return left > 0 ? left : 0;
 }
 

@@ -152,7 +152,12 @@ void process_write_pid_file(void) {
     pid_file_written = true;
 }
 
-static const char *volatile unfinished_file; /* read by the handler of a signal */
+/* Read by the handler of a signal. */
+enum { UNFINISHED_FILES = 4 };
+static struct {
+    volatile int directory;
+    const char *volatile name; /* NULL: none */
+} unfinished[UNFINISHED_FILES];
 
 bool process_has_pid_file(void) {
     return pid_file_written;
@@ -162,11 +167,21 @@ void process_remove_files(void) {
     process_notify_stopping();
     if (pid_file_written) unlink(pid_path);
     pid_file_written = false;
-    if (unfinished_file) unlink(unfinished_file);
+    for (int i = 0; i < UNFINISHED_FILES; i++)
+        if (unfinished[i].name) unlinkat(unfinished[i].directory, unfinished[i].name, 0);
 }
 
-void process_unfinished_file(const char *name) {
-    unfinished_file = name;
+void process_unfinished_file(int directory, const char *name) {
+    for (int i = 0; i < UNFINISHED_FILES; i++) {
+        if (unfinished[i].name) continue;
+        unfinished[i].directory = directory;
+        unfinished[i].name = name;
+        return;
+    }
+}
+void process_finished_file(const char *name) {
+    for (int i = 0; i < UNFINISHED_FILES; i++)
+        if (unfinished[i].name == name) unfinished[i].name = NULL;
 }
 
 /* --- CPUs --- */

@@ -7,10 +7,12 @@ void process_setup(void);     /* CPUs, OOM score */
 void process_write_pid_file(void);
 void process_notify_ready(void); /* to the supervisor */
 bool process_has_pid_file(void);
-void process_remove_files(void); /* pid file, unfinished file; async-signal-safe */
-/* A file that this process is writing and that is of no use unless it is completed; NULL: none, or it is complete. The
- * name must stay valid. */
-void process_unfinished_file(const char *name);
+void process_remove_files(void); /* pid file, unfinished files; async-signal-safe */
+/* A file that this process is writing and that is of no use unless it is completed. `directory`: AT_FDCWD, or the
+ * descriptor of its directory. Both stay valid until process_finished_file(), which does nothing if the file was not
+ * announced. Main thread. */
+void process_unfinished_file(int directory, const char *name);
+void process_finished_file(const char *name); /* the same pointer */
 void process_background_start(void); /* background threads, and the allocator's; after the process is a daemon */
 /* CPU lists of child processes, "" if they may run on any CPU. */
 const char *process_aof_rewrite_cpulist(void);

@@ -19,7 +19,7 @@
  *   CALL GLOB ACTION [ARGUMENT] [after=N] [times=N]
  *
  *   CALL    write (write, writev, pwrite), sync (fsync, fdatasync, sync_file_range; of directories, too), rename,
- *           unlink, open (for writing), or close
+ *           unlink, open (for writing), the three also by a descriptor of a directory, or close
  *   GLOB    of the file's path as the kernel shows it: "*" is anything. Of the new name for rename
  *   ACTION  fail NAME   the call fails with ENOSPC, EIO, EDQUOT, EACCES, EROFS or EINTR
  *           short N     a write takes at most N bytes
@@ -531,4 +531,31 @@ int open64(const char *path, int flags, ...) {
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
     va_end(args);
     return open_with(real, path, flags, mode);
+}
+
+/* The calls that take the descriptor of a directory: the path as the kernel shows it. */
+static const char *at_path(int directory, const char *path, char joined[static PATH_MAX]) {
+    if (directory == AT_FDCWD || path[0] == '/' || !path_of(directory, joined, PATH_MAX)) return path;
+    size_t len = strlen(joined);
+    if (len + 1 + strlen(path) >= PATH_MAX) return path;
+    joined[len] = '/';
+    strcpy(joined + len + 1, path);
+    return joined;
+}
+int openat(int directory, const char *path, int flags, ...) {
+    char joined[PATH_MAX];
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return open(at_path(directory, path, joined), flags, mode);
+}
+int renameat(int from_directory, const char *from, int to_directory, const char *to) {
+    char joined_from[PATH_MAX], joined_to[PATH_MAX];
+    return rename(at_path(from_directory, from, joined_from), at_path(to_directory, to, joined_to));
+}
+int unlinkat(int directory, const char *path, int flags) {
+    REAL("unlinkat", int, int, const char *, int);
+    char joined[PATH_MAX];
+    return flags ? real(directory, path, flags) : unlink(at_path(directory, path, joined));
 }
