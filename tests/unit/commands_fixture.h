@@ -166,5 +166,5 @@ static inline void assert_events(const char *events) {
     } while (0)
 #define unchanged(line, bytes) does(line, bytes, 0, "", "")
 
-#define test(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+#define FIXTURE_TEST(name) TEST_WITH(name, fixture_setup, fixture_teardown)
 #endif

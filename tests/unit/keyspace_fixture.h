@@ -92,13 +92,13 @@ static inline void count_entry(void *context, struct entry *entry) {
     ++*(size_t *)context;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-/* Runs the array of tests twice; the result of main(). */
-#define RUN_WITH_BOTH_TABLES(tests)                                                                                    \
+#define FIXTURE_TEST(name) TEST_WITH(name, setup, teardown)
+/* Runs the tests twice; the result of main(). */
+#define RUN_WITH_BOTH_TABLES()                                                                                         \
     ({                                                                                                                 \
         make = keyspace_new;                                                                                           \
-        int failures = cmocka_run_group_tests_name("one table", tests, NULL, NULL);                                    \
+        int failures = cmocka_run_group_tests_name("one table", unit_tests, NULL, NULL);                               \
         make = keyspace_new_per_slot;                                                                                  \
-        failures + cmocka_run_group_tests_name("a table for each slot", tests, NULL, NULL);                            \
+        failures + cmocka_run_group_tests_name("a table for each slot", unit_tests, NULL, NULL);                       \
     })
 #endif

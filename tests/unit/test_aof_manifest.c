@@ -22,7 +22,7 @@ static const char *const all = "file appendonly.aof.2.base.rdb seq 2 type b\n"
                                "file appendonly.aof.3.incr.aof seq 3 type i\n"
                                "file appendonly.aof.4.incr.aof seq 4 type i\n";
 
-static void a_manifest_survives_reading_and_writing(void **state) {
+TEST(a_manifest_survives_reading_and_writing) {
     const char *error;
     int line;
     struct aof_manifest *manifest = parse(all, &error, &line);
@@ -37,7 +37,7 @@ static void a_manifest_survives_reading_and_writing(void **state) {
     aof_manifest_free(copy);
 }
 
-static void comments_and_unknown_keys_are_ignored_and_names_may_be_quoted(void **state) {
+TEST(comments_and_unknown_keys_are_ignored_and_names_may_be_quoted) {
     const char *error;
     int line;
     struct aof_manifest *manifest =
@@ -53,7 +53,7 @@ static void comments_and_unknown_keys_are_ignored_and_names_may_be_quoted(void *
     aof_manifest_free(manifest);
 }
 
-static void malformed_manifests_are_refused_with_the_line(void **state) {
+TEST(malformed_manifests_are_refused_with_the_line) {
     static const struct {
         const char *text;
         int line;
@@ -88,7 +88,7 @@ static void malformed_manifests_are_refused_with_the_line(void **state) {
     }
 }
 
-static void a_rewrite_replaces_the_base_and_retires_what_it_covers(void **state) {
+TEST(a_rewrite_replaces_the_base_and_retires_what_it_covers) {
     struct aof_manifest *manifest = aof_manifest_new();
     aof_manifest_adopt(manifest, "appendonly.aof");
     aof_manifest_add_incremental(manifest, "appendonly.aof");
@@ -107,8 +107,5 @@ static void a_rewrite_replaces_the_base_and_retires_what_it_covers(void **state)
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(a_manifest_survives_reading_and_writing),
-                     cmocka_unit_test(comments_and_unknown_keys_are_ignored_and_names_may_be_quoted),
-                     cmocka_unit_test(malformed_manifests_are_refused_with_the_line),
-                     cmocka_unit_test(a_rewrite_replaces_the_base_and_retires_what_it_covers));
+    return RUN_TESTS();
 }

@@ -49,7 +49,7 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
 }
 static const struct source_ops trickle_ops = {.read = trickle};
 
-static void commands_are_read_whatever_their_size(void **state) {
+TEST(commands_are_read_whatever_their_size) {
     static char value[400000];
     for (size_t i = 0; i < sizeof value; i++) value[i] = (char)('a' + i % 26);
     static const size_t sizes[] = {0, 1, 100, 16383, 16384, 16385, 65536, 70000, 262144, 400000};
@@ -95,7 +95,7 @@ static void commands_are_read_whatever_their_size(void **state) {
 #define MULTI  "*1\r\n$5\r\nMULTI\r\n"
 #define EXEC   "*1\r\n$4\r\nEXEC\r\n"
 
-static void a_truncated_file_is_valid_up_to_a_record(void **state) {
+TEST(a_truncated_file_is_valid_up_to_a_record) {
     static const char whole[] = "#TS:5\r\n" SELECT SET MULTI SET SET EXEC SET;
     static const size_t ends[] = {0,
                                   7,
@@ -121,7 +121,7 @@ static void a_truncated_file_is_valid_up_to_a_record(void **state) {
     }
 }
 
-static void corruption_is_reported_with_its_position(void **state) {
+TEST(corruption_is_reported_with_its_position) {
     static const struct {
         const char *tail;
         uint64_t part;
@@ -159,7 +159,7 @@ static void corruption_is_reported_with_its_position(void **state) {
     }
 }
 
-static void lengths_that_nothing_follows_cost_no_memory(void **state) {
+TEST(lengths_that_nothing_follows_cost_no_memory) {
     static const char *const files[] = {"*2147483647\r\n$1\r\na\r\n", "*1\r\n$9223372036854775807\r\nx",
                                         "*3\r\n$3\r\nset\r\n$1\r\na\r\n$1000000000000\r\n"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -183,7 +183,7 @@ static void lengths_that_nothing_follows_cost_no_memory(void **state) {
 static ssize_t broken(struct source *source, void *to, size_t len) {
     return -EIO;
 }
-static void a_disk_that_fails_is_no_end_of_a_file(void **state) {
+TEST(a_disk_that_fails_is_no_end_of_a_file) {
     static const struct source_ops ops = {.read = broken};
     struct source source;
     struct aof_reader reader;
@@ -196,9 +196,5 @@ static void a_disk_that_fails_is_no_end_of_a_file(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(commands_are_read_whatever_their_size),
-                     cmocka_unit_test(a_truncated_file_is_valid_up_to_a_record),
-                     cmocka_unit_test(corruption_is_reported_with_its_position),
-                     cmocka_unit_test(lengths_that_nothing_follows_cost_no_memory),
-                     cmocka_unit_test(a_disk_that_fails_is_no_end_of_a_file));
+    return RUN_TESTS();
 }

@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void patterns_match_as_in_valkey(void **state) {
+TEST(patterns_match_as_in_valkey) {
     static const struct {
         const char *pattern, *text;
         bool match, nocase;
@@ -60,7 +60,7 @@ static void patterns_match_as_in_valkey(void **state) {
     assert_true(glob_match((struct slice){"a\0*", 3}, (struct slice){"a\0b", 3}, false));
 }
 
-static void a_pattern_matches_with_up_to_1000_stars(void **state) {
+TEST(a_pattern_matches_with_up_to_1000_stars) {
     static char pattern[2004], text[1001];
     for (size_t i = 0; i < sizeof(pattern); i++) pattern[i] = i % 2 ? 'a' : '*';
     memset(text, 'a', sizeof(text));
@@ -72,7 +72,7 @@ static void a_pattern_matches_with_up_to_1000_stars(void **state) {
     assert_true(glob_match((struct slice){pattern, sizeof(pattern)}, all, false)); /* a run of stars counts once */
 }
 
-static void many_stars_take_no_exponential_time(void **state) {
+TEST(many_stars_take_no_exponential_time) {
     static char pattern[2000], text[10000];
     for (size_t i = 0; i < sizeof(pattern); i += 2) pattern[i] = '*', pattern[i + 1] = 'a';
     memset(text, 'a', sizeof(text));
@@ -82,7 +82,7 @@ static void many_stars_take_no_exponential_time(void **state) {
     assert_true(clock() - start < 10 * CLOCKS_PER_SEC); /* CPU time: other work on the machine counts for nothing */
 }
 
-static void a_long_class_matches_what_its_members_match(void **state) {
+TEST(a_long_class_matches_what_its_members_match) {
     static const char *const classes[] = {"abc", "^abc", "c-a", "\\]x", "^\\\\-_", "A-Cz", "Z-a", "^^"};
     static const char texts[] = "abcxzABCZ-]^\\_\xff";
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
@@ -102,7 +102,7 @@ static void a_long_class_matches_what_its_members_match(void **state) {
     }
 }
 
-static void a_class_of_many_members_is_read_once(void **state) {
+TEST(a_class_of_many_members_is_read_once) {
     static char pattern[2 * 20002 + 4], text[20000];
     size_t len = 0;
     memset(text, 'a', sizeof text);
@@ -145,14 +145,14 @@ static uint64_t reference(const uint8_t *data, size_t len, const uint8_t *key) {
     SIPROUND;
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
-static void siphash_is_siphash_1_3(void **state) {
+TEST(siphash_is_siphash_1_3) {
     uint8_t key[16], data[64];
     for (int i = 0; i < 16; i++) key[i] = (uint8_t)i;
     for (int i = 0; i < 64; i++) data[i] = (uint8_t)i;
     for (size_t len = 0; len <= 64; len++) assert_true(siphash(data, len, key) == reference(data, len, key));
     assert_true(siphash(data, 0, key) == 0xabac0158050fc4dc); /* published for SipHash-1-3 */
 }
-static void hashing_without_case_folds_ascii_letters_only(void **state) {
+TEST(hashing_without_case_folds_ascii_letters_only) {
     uint8_t key[16] = {1, 2, 3}, upper[256], lower[256];
     for (int i = 0; i < 256; i++) {
         upper[i] = (uint8_t)i;
@@ -163,7 +163,7 @@ static void hashing_without_case_folds_ascii_letters_only(void **state) {
             assert_true(siphash_nocase(upper + at, len, key) == siphash(lower + at, len, key));
 }
 
-static void random_numbers_are_spread_evenly(void **state) {
+TEST(random_numbers_are_spread_evenly) {
     size_t hits[10] = {0};
     random_seed(1);
     for (int i = 0; i < 100000; i++) hits[random_below(10)]++;
@@ -185,7 +185,7 @@ static void *draw(void *arg) {
     *(uint64_t *)arg = random_u64();
     return NULL;
 }
-static void threads_draw_different_numbers(void **state) {
+TEST(threads_draw_different_numbers) {
     uint64_t a = 0, b = 0;
     pthread_t thread;
     pthread_create(&thread, NULL, draw, &a);
@@ -195,7 +195,7 @@ static void threads_draw_different_numbers(void **state) {
     assert_true(a != b);
 }
 
-static void a_frozen_clock_stops_the_time_of_the_data_only(void **state) {
+TEST(a_frozen_clock_stops_the_time_of_the_data_only) {
     clock_update();
     clock_freeze();
     clock_freeze();
@@ -226,7 +226,7 @@ static _Atomic int set_up;
 static void setup_thread(void) {
     set_up++;
 }
-static void jobs_run_at_once_before_the_start(void **state) {
+TEST(jobs_run_at_once_before_the_start) {
     ran = 0;
     background_submit(BACKGROUND_FSYNC, job, (void *)7);
     assert_int_equal(ran, 1);
@@ -235,7 +235,7 @@ static void jobs_run_at_once_before_the_start(void **state) {
     background_drain(BACKGROUND_FSYNC);
     background_stop();
 }
-static void jobs_of_a_kind_run_in_order_elsewhere(void **state) {
+TEST(jobs_of_a_kind_run_in_order_elsewhere) {
     for (int round = 0; round < 3; round++) {
         ran = 0;
         set_up = 0;
@@ -257,7 +257,7 @@ static void allocate_and_free(void *arg) {
 }
 
 /* A child of a build with AddressSanitizer waited for ever for a lock of its allocator. */
-static void a_forked_child_can_allocate(void **state) {
+TEST(a_forked_child_can_allocate) {
     assert_int_equal(background_start(NULL), 0);
     for (int i = 0; i < 100; i++) {
         for (int j = 0; j < 20; j++) background_submit(BACKGROUND_LAZY_FREE, allocate_and_free, NULL);
@@ -274,7 +274,7 @@ static void a_forked_child_can_allocate(void **state) {
     background_stop();
 }
 
-static void a_forked_child_runs_jobs_itself(void **state) {
+TEST(a_forked_child_runs_jobs_itself) {
     assert_int_equal(background_start(NULL), 0);
     pid_t pid = fork();
     if (pid == 0) {
@@ -306,7 +306,7 @@ static void assert_log(const char *pattern) {
     regfree(&regex);
     assert_int_equal(truncate(log_path, 0), 0);
 }
-static void log_lines_look_as_valkeys(void **state) {
+TEST(log_lines_look_as_valkeys) {
     int fd = mkstemp(log_path);
     assert_true(fd >= 0);
     close(fd);
@@ -345,7 +345,7 @@ static void log_lines_look_as_valkeys(void **state) {
     log_write_from_handler("signal");
     assert_log("^=== raw ===\n[0-9]+:signal-handler \\([0-9]{10}\\) signal\n$");
 }
-static void a_limited_line_counts_those_that_were_left_out(void **state) {
+TEST(a_limited_line_counts_those_that_were_left_out) {
     struct log_limit limit = {.interval_us = 3600000000, .lines = 2};
     for (int i = 0; i < 5; i++) log_limited(&limit, LOG_LEVEL_WARNING, "flood %d", i);
     assert_log("# flood 0\n.* # flood 1\n$");
@@ -358,14 +358,14 @@ static void a_limited_line_counts_those_that_were_left_out(void **state) {
     log_limited(&limit, LOG_LEVEL_WARNING, "flood %d", evaluated++);
     assert_int_equal(evaluated, 0);
 }
-static void long_lines_are_written_whole(void **state) {
+TEST(long_lines_are_written_whole) {
     static char message[10000];
     memset(message, 'x', sizeof(message) - 1);
     log_notice("%s", message);
     assert_int_equal(strspn(strchr(log_text(), 'x'), "x"), sizeof(message) - 1);
     assert_int_equal(truncate(log_path, 0), 0);
 }
-static void log_dates_are_local_dates(void **state) {
+TEST(log_dates_are_local_dates) {
     char expected[64];
     time_t before, after;
     struct tm tm;
@@ -380,7 +380,7 @@ static void log_dates_are_local_dates(void **state) {
     assert_non_null(strstr(log_text(), expected));
     assert_int_equal(truncate(log_path, 0), 0);
 }
-static void a_log_file_that_cannot_be_opened_is_reported(void **state) {
+TEST(a_log_file_that_cannot_be_opened_is_reported) {
     assert_int_equal(log_set_file("/nonexistent/directory/log"), -ENOENT);
     assert_int_equal(log_set_file(NULL), 0);
     unlink(log_path);
@@ -408,7 +408,7 @@ static void walk(char *seen, char at, const char *leaving, const char *coming) {
     assert_null(list.walks);
 }
 
-static void an_iteration_survives_any_removal_in_its_body(void **state) {
+TEST(an_iteration_survives_any_removal_in_its_body) {
     static const struct {
         char at;
         const char *leaving, *coming, *seen;
@@ -434,7 +434,7 @@ static size_t length_until(struct list *list, const struct list_link *end) {
     return length;
 }
 
-static void iterations_of_one_list_nest_and_may_end_early(void **state) {
+TEST(iterations_of_one_list_nest_and_may_end_early) {
     struct item items[] = {{.name = 'a'}, {.name = 'b'}, {.name = 'c'}};
     struct list list;
     list_init(&list);
@@ -461,19 +461,5 @@ static void iterations_of_one_list_nest_and_may_end_early(void **state) {
 int main(void) {
     setenv("TZ", "XXX-12:45", 1); /* before the first line, which reads the offset */
     tzset();
-    return RUN_TESTS(
-        cmocka_unit_test(patterns_match_as_in_valkey), cmocka_unit_test(a_pattern_matches_with_up_to_1000_stars),
-        cmocka_unit_test(many_stars_take_no_exponential_time),
-        cmocka_unit_test(a_long_class_matches_what_its_members_match),
-        cmocka_unit_test(a_class_of_many_members_is_read_once),
-        cmocka_unit_test(an_iteration_survives_any_removal_in_its_body),
-        cmocka_unit_test(iterations_of_one_list_nest_and_may_end_early), cmocka_unit_test(siphash_is_siphash_1_3),
-        cmocka_unit_test(hashing_without_case_folds_ascii_letters_only),
-        cmocka_unit_test(random_numbers_are_spread_evenly), cmocka_unit_test(threads_draw_different_numbers),
-        cmocka_unit_test(a_frozen_clock_stops_the_time_of_the_data_only),
-        cmocka_unit_test(jobs_run_at_once_before_the_start), cmocka_unit_test(jobs_of_a_kind_run_in_order_elsewhere),
-        cmocka_unit_test(a_forked_child_can_allocate), cmocka_unit_test(a_forked_child_runs_jobs_itself),
-        cmocka_unit_test(log_lines_look_as_valkeys), cmocka_unit_test(a_limited_line_counts_those_that_were_left_out),
-        cmocka_unit_test(long_lines_are_written_whole), cmocka_unit_test(log_dates_are_local_dates),
-        cmocka_unit_test(a_log_file_that_cannot_be_opened_is_reported));
+    return RUN_TESTS();
 }

@@ -16,7 +16,7 @@ static unsigned char *random_row(size_t len, int kind) {
     return row;
 }
 
-static void counting_and_finding_agree_with_a_loop(void **state) {
+TEST(counting_and_finding_agree_with_a_loop) {
     for (int round = 0; round < ROUNDS; round++) {
         size_t len = (size_t)rand() % LONGEST;
         unsigned char *row = random_row(len, rand() % 4);
@@ -35,7 +35,7 @@ static void counting_and_finding_agree_with_a_loop(void **state) {
     }
 }
 
-static void combining_agrees_with_a_loop(void **state) {
+TEST(combining_agrees_with_a_loop) {
     for (int round = 0; round < ROUNDS; round++) {
         size_t len = (size_t)rand() % LONGEST;
         unsigned char *a = random_row(len, 2), *b = random_row(len, 2), *c = random_row(len, 2),
@@ -55,7 +55,7 @@ static void combining_agrees_with_a_loop(void **state) {
     }
 }
 
-static void numbers_of_any_width_and_offset_are_read_and_written(void **state) {
+TEST(numbers_of_any_width_and_offset_are_read_and_written) {
     for (int round = 0; round < ROUNDS * 5; round++) {
         size_t len = 1 + (size_t)rand() % 40;
         unsigned width = 1 + (unsigned)rand() % 64;
@@ -76,7 +76,7 @@ static void numbers_of_any_width_and_offset_are_read_and_written(void **state) {
     }
 }
 
-static void bits_behind_the_end_read_as_zeros(void **state) {
+TEST(bits_behind_the_end_read_as_zeros) {
     unsigned char *row = random_row(2, 1);
     assert_true(bits_get(row, 2, 12, 8) == 0xf0);
     assert_true(bits_get(row, 2, 16, 64) == 0);
@@ -86,8 +86,5 @@ static void bits_behind_the_end_read_as_zeros(void **state) {
 
 int main(void) {
     srand(42);
-    return RUN_TESTS(cmocka_unit_test(counting_and_finding_agree_with_a_loop),
-                     cmocka_unit_test(combining_agrees_with_a_loop),
-                     cmocka_unit_test(numbers_of_any_width_and_offset_are_read_and_written),
-                     cmocka_unit_test(bits_behind_the_end_read_as_zeros));
+    return RUN_TESTS();
 }

@@ -86,7 +86,7 @@ static void assert_header(const struct bus_header *header, const struct bus_head
     assert_int_equal(header->message_flags, expected->message_flags);
 }
 
-static void ids_are_lowercase_letters_and_digits(void **state) {
+TEST(ids_are_lowercase_letters_and_digits) {
     struct node_id id = id_of('z');
     for (int at = 0; at < NODE_ID_LEN; at++) {
         for (int c = 0; c < 256; c++) {
@@ -100,14 +100,14 @@ static void ids_are_lowercase_letters_and_digits(void **state) {
     assert_true(node_id_is_zero(&id));
 }
 
-static void types_have_names(void **state) {
+TEST(types_have_names) {
     assert_string_equal(bus_type_name(BUS_PING), "ping");
     assert_string_equal(bus_type_name(BUS_AUTH_REQUEST), "auth-req");
     assert_string_equal(bus_type_name(BUS_PUBLISHSHARD), "publishshard");
     assert_string_equal(bus_type_name(BUS_TYPES), "unknown");
 }
 
-static void the_header_has_its_fields_in_their_places(void **state) {
+TEST(the_header_has_its_fields_in_their_places) {
     struct bus_message message = {.header = header_of(BUS_AUTH_REQUEST)}, decoded;
     struct packet packet = encode(&message);
     const uint8_t *bad_id;
@@ -129,7 +129,7 @@ static void the_header_has_its_fields_in_their_places(void **state) {
     mem_free(packet.bytes);
 }
 
-static void a_ping_carries_gossip_and_extensions(void **state) {
+TEST(a_ping_carries_gossip_and_extensions) {
     const struct bus_gossip gossip[] = {
         {id_of('c'), 0, 1700000000, "2001:db8::1", 7000, 17000, 0, NODE_PRIMARY},
         {id_of('d'), 1700000001, 0, "", 7001, 17001, 7002, NODE_REPLICA | NODE_PFAIL},
@@ -202,7 +202,7 @@ static void a_ping_carries_gossip_and_extensions(void **state) {
     mem_free(packet.bytes);
 }
 
-static void a_ping_without_extensions_says_so(void **state) {
+TEST(a_ping_without_extensions_says_so) {
     struct bus_message message = {.header = header_of(BUS_MEET), .extensions = {.hostname = SLICE("left-out")}},
                        decoded;
     struct packet packet = encode(&message);
@@ -218,7 +218,7 @@ static uint64_t digest_of(const struct bus_header *header) {
     return bus_header_digest(header, bus_slots_digest(header->slots));
 }
 
-static void a_brief_ping_repeats_a_header(void **state) {
+TEST(a_brief_ping_repeats_a_header) {
     struct slot_bitmap some = {{1, 2, 3}}, others = {{1, 2, 4}};
     struct bus_gossip gossip = {.pong_received_s = 7, .port = 6379, .bus_port = 16379};
     memset(gossip.id.text, 'a', NODE_ID_LEN);
@@ -288,7 +288,7 @@ static void a_brief_ping_repeats_a_header(void **state) {
     for (int i = 0; i < 9; i++) assert_true(digest_of(&other[i]) != digest);
 }
 
-static void other_types_carry_their_bodies(void **state) {
+TEST(other_types_carry_their_bodies) {
     struct bus_message message = {.header = header_of(BUS_UPDATE),
                                   .node = id_of('n'),
                                   .node_epoch = 99,
@@ -343,7 +343,7 @@ static void other_types_carry_their_bodies(void **state) {
     }
 }
 
-static void every_length_but_the_right_one_is_invalid(void **state) {
+TEST(every_length_but_the_right_one_is_invalid) {
     for (unsigned type = 0; type < BUS_TYPES; type++) {
         struct bus_gossip gossip = {.id = id_of('g')};
         struct bus_message message = {.header = header_of(type),
@@ -367,7 +367,7 @@ static void every_length_but_the_right_one_is_invalid(void **state) {
     }
 }
 
-static void a_prefix_needs_the_signature_and_a_whole_header(void **state) {
+TEST(a_prefix_needs_the_signature_and_a_whole_header) {
     static const struct {
         const char *bytes;
         bool valid;
@@ -384,7 +384,7 @@ static void a_prefix_needs_the_signature_and_a_whole_header(void **state) {
     }
 }
 
-static void other_versions_and_types_are_told_apart(void **state) {
+TEST(other_versions_and_types_are_told_apart) {
     struct bus_message message = {.header = header_of(BUS_PING)}, decoded;
     struct packet packet = encode(&message);
     const uint8_t *bad_id;
@@ -403,7 +403,7 @@ static void other_versions_and_types_are_told_apart(void **state) {
     mem_free(packet.bytes);
 }
 
-static void lengths_of_texts_cannot_overflow(void **state) {
+TEST(lengths_of_texts_cannot_overflow) {
     struct bus_message message = {.header = header_of(BUS_PUBLISH), .channel = SLICE("12345678")};
     for (int light = 0; light < 2; light++) {
         message.header.light = light;
@@ -419,7 +419,7 @@ static void lengths_of_texts_cannot_overflow(void **state) {
     }
 }
 
-static void a_gossip_section_with_a_bad_id_is_left_out(void **state) {
+TEST(a_gossip_section_with_a_bad_id_is_left_out) {
     struct bus_gossip gossip[3] = {{.id = id_of('1')}, {.id = id_of('2'), .pong_received_s = 5}, {.id = id_of('3')}};
     gossip[1].id.text[7] = 'Z';
     struct bus_message message = {.header = header_of(BUS_PONG),
@@ -461,7 +461,7 @@ static struct packet ping_with(const struct raw_extension *extensions, size_t co
     return packet;
 }
 
-static void unknown_and_short_extensions_are_skipped(void **state) {
+TEST(unknown_and_short_extensions_are_skipped) {
     static const struct raw_extension extensions[] = {
         {0xf001, {"12345678", 8}},      {0, {"unended!", 8}}, {2, {"short   ", 8}}, {3, {"short   ", 8}}, {6, {"", 0}},
         {7, {"\x01\xbb\0\0\0\0\0", 8}}, {1, {"", 0}},
@@ -480,7 +480,7 @@ static void unknown_and_short_extensions_are_skipped(void **state) {
     mem_free(packet.bytes);
 }
 
-static void extensions_must_have_lengths_that_fit(void **state) {
+TEST(extensions_must_have_lengths_that_fit) {
     static const struct raw_extension extension = {0, {"host\0\0\0\0", 8}};
     struct packet packet = ping_with(&extension, 1);
     assert_int_equal(verdict(packet), BUS_ACCEPTED);
@@ -493,7 +493,7 @@ static void extensions_must_have_lengths_that_fit(void **state) {
     mem_free(packet.bytes);
 }
 
-static void forgotten_nodes_are_one_run_of_equal_lengths(void **state) {
+TEST(forgotten_nodes_are_one_run_of_equal_lengths) {
     char data[56] = {0}; /* a later version may add eight bytes */
     memset(data, 'a', NODE_ID_LEN);
     data[47] = 9;
@@ -515,7 +515,7 @@ static void forgotten_nodes_are_one_run_of_equal_lengths(void **state) {
     mem_free(packet.bytes);
 }
 
-static void the_log_says_what_is_wrong(void **state) {
+TEST(the_log_says_what_is_wrong) {
     struct bus_message message = {.header = header_of(BUS_PING)};
     char text[BUS_TEXT_MAX];
     static const struct {
@@ -577,7 +577,7 @@ static void the_log_says_what_is_wrong(void **state) {
     mem_free(packet.bytes);
 }
 
-static void an_address_that_fills_its_field_is_cut(void **state) {
+TEST(an_address_that_fills_its_field_is_cut) {
     struct bus_message message = {.header = header_of(BUS_AUTH_ACK)}, decoded;
     struct packet packet = encode(&message);
     const uint8_t *bad_id;
@@ -587,7 +587,7 @@ static void an_address_that_fills_its_field_is_cut(void **state) {
     mem_free(packet.bytes);
 }
 
-static void lengths_are_limited_by_type(void **state) {
+TEST(lengths_are_limited_by_type) {
     enum { KIB = 1024, MIB = 1024 * KIB };
     assert_int_equal(bus_length_max(BUS_FAIL, 512 * MIB, 10), 2 * MIB);
     assert_int_equal(bus_length_max(BUS_PING, 512 * MIB, 0), 2 * MIB);
@@ -621,7 +621,7 @@ static struct packet parse_packet(const char *text) {
 }
 
 /* The messages were recorded by tests/interop/cluster_packets.py. */
-static void messages_of_valkey_are_encoded_to_the_same_bytes(void **state) {
+TEST(messages_of_valkey_are_encoded_to_the_same_bytes) {
     FILE *file = fopen("tests/unit/data/cluster-packets", "r");
     assert_non_null(file);
     char *line = NULL;
@@ -656,7 +656,7 @@ static void messages_of_valkey_are_encoded_to_the_same_bytes(void **state) {
     fclose(file);
 }
 
-static void the_next_slot_is_found_like_bit_by_bit(void **state) {
+TEST(the_next_slot_is_found_like_bit_by_bit) {
     static const struct {
         unsigned first, last;
     } ranges[] = {{0, 0}, {7, 9}, {63, 64}, {128, 191}, {200, 1000}, {8191, 8191}, {16320, 16382}, {16383, 16383}};
@@ -677,19 +677,5 @@ static void the_next_slot_is_found_like_bit_by_bit(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(ids_are_lowercase_letters_and_digits), cmocka_unit_test(types_have_names),
-        cmocka_unit_test(the_header_has_its_fields_in_their_places),
-        cmocka_unit_test(a_ping_carries_gossip_and_extensions), cmocka_unit_test(a_ping_without_extensions_says_so),
-        cmocka_unit_test(a_brief_ping_repeats_a_header), cmocka_unit_test(other_types_carry_their_bodies),
-        cmocka_unit_test(every_length_but_the_right_one_is_invalid),
-        cmocka_unit_test(a_prefix_needs_the_signature_and_a_whole_header),
-        cmocka_unit_test(other_versions_and_types_are_told_apart), cmocka_unit_test(lengths_of_texts_cannot_overflow),
-        cmocka_unit_test(a_gossip_section_with_a_bad_id_is_left_out),
-        cmocka_unit_test(unknown_and_short_extensions_are_skipped),
-        cmocka_unit_test(extensions_must_have_lengths_that_fit),
-        cmocka_unit_test(forgotten_nodes_are_one_run_of_equal_lengths), cmocka_unit_test(the_log_says_what_is_wrong),
-        cmocka_unit_test(an_address_that_fills_its_field_is_cut), cmocka_unit_test(lengths_are_limited_by_type),
-        cmocka_unit_test(messages_of_valkey_are_encoded_to_the_same_bytes),
-        cmocka_unit_test(the_next_slot_is_found_like_bit_by_bit));
+    return RUN_TESTS();
 }

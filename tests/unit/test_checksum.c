@@ -6,7 +6,7 @@
 #include "lib/system/random.h"
 #include "lib/text/lzf.h"
 
-static void crc64_of_a_known_text(void **state) {
+TEST(crc64_of_a_known_text) {
     assert_true(crc64(0, "123456789", 9) == UINT64_C(0xe9c6d914c4b8d9ca));
     assert_true(crc64(0, "", 0) == 0);
 }
@@ -18,7 +18,7 @@ static uint64_t crc64_slowly(uint64_t crc, const uint8_t *p, size_t len) {
     }
     return crc;
 }
-static void crc64_of_any_length_at_any_place(void **state) {
+TEST(crc64_of_any_length_at_any_place) {
     enum { SIZE = 40000 };
     uint8_t *data = mem_alloc(SIZE);
     random_seed(1);
@@ -36,7 +36,7 @@ static void crc64_of_any_length_at_any_place(void **state) {
     mem_free(data);
 }
 
-static void crc32c_of_known_texts(void **state) {
+TEST(crc32c_of_known_texts) {
     uint8_t bytes[32];
     assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
     assert_int_equal(crc32c(0, "", 0), 0);
@@ -45,7 +45,7 @@ static void crc32c_of_known_texts(void **state) {
     memset(bytes, 0xff, sizeof bytes);
     assert_int_equal(crc32c(0, bytes, sizeof bytes), 0x62a8ab43);
 }
-static void crc32c_of_any_length_at_any_place(void **state) {
+TEST(crc32c_of_any_length_at_any_place) {
     uint8_t data[20000];
     random_seed(2);
     for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)random_u64();
@@ -58,7 +58,7 @@ static void crc32c_of_any_length_at_any_place(void **state) {
     }
 }
 
-static void lzf_packs_and_unpacks(void **state) {
+TEST(lzf_packs_and_unpacks) {
     char text[5000], packed[5000], again[5000];
     random_seed(2);
     for (int i = 0; i < 300; i++) {
@@ -74,7 +74,7 @@ static void lzf_packs_and_unpacks(void **state) {
         assert_false(lzf_unpack((struct slice){packed, size - 1}, again, len));
     }
 }
-static void lzf_says_when_it_is_not_worth_it(void **state) {
+TEST(lzf_says_when_it_is_not_worth_it) {
     char noise[256], packed[256];
     random_bytes(noise, sizeof noise);
     assert_int_equal(lzf_pack((struct slice){noise, sizeof noise}, packed, sizeof noise - 4), 0);
@@ -83,7 +83,5 @@ static void lzf_says_when_it_is_not_worth_it(void **state) {
     assert_false(lzf_unpack(SLICE("\xff\xff\xff"), packed, sizeof packed));
 }
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(crc64_of_a_known_text), cmocka_unit_test(crc64_of_any_length_at_any_place),
-                     cmocka_unit_test(crc32c_of_known_texts), cmocka_unit_test(crc32c_of_any_length_at_any_place),
-                     cmocka_unit_test(lzf_packs_and_unpacks), cmocka_unit_test(lzf_says_when_it_is_not_worth_it));
+    return RUN_TESTS();
 }

@@ -65,7 +65,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void the_exit_status_reaches_done(void **state) {
+TEST(the_exit_status_reaches_done) {
     static const int statuses[] = {0, 1, 77};
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
         return_status = statuses[i];
@@ -83,7 +83,7 @@ static void the_exit_status_reaches_done(void **state) {
     }
 }
 
-static void one_child_runs_at_a_time(void **state) {
+TEST(one_child_runs_at_a_time) {
     struct child_job job = job_of(run_forever), second = job_of(run_returns);
     assert_true(child_start(&job) > 0);
     assert_int_equal(child_start(&second), -EBUSY);
@@ -96,7 +96,7 @@ static void one_child_runs_at_a_time(void **state) {
     wait_done();
 }
 
-static void a_killed_child_reports_the_signal(void **state) {
+TEST(a_killed_child_reports_the_signal) {
     struct child_job job = job_of(run_forever);
     assert_true(child_start(&job) > 0);
     child_kill();
@@ -113,7 +113,7 @@ static void a_killed_child_reports_the_signal(void **state) {
     assert_int_equal(done_count, 1);
 }
 
-static void children_ignore_interrupts_and_sigterm(void **state) {
+TEST(children_ignore_interrupts_and_sigterm) {
     struct child_job job = job_of(run_forever);
     pid_t pid = child_start(&job);
     assert_true(pid > 0);
@@ -137,7 +137,7 @@ static void children_ignore_interrupts_and_sigterm(void **state) {
     assert_int_equal(done_signal, CHILD_KILL_SIGNAL);
 }
 
-static void keys_and_copied_memory_are_reported(void **state) {
+TEST(keys_and_copied_memory_are_reported) {
     for (int i = 0; i < 7; i++) {
         char key = (char)('a' + i);
         db_set_int64(keyspace_db(server.keyspace, i % 2), (struct slice){&key, 1}, i, false);
@@ -152,7 +152,7 @@ static void keys_and_copied_memory_are_reported(void **state) {
     assert_false(server.is_child);
 }
 
-static void a_child_keeps_only_its_jobs_descriptors(void **state) {
+TEST(a_child_keeps_only_its_jobs_descriptors) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     kept_fd = ends[0];
@@ -168,7 +168,7 @@ static void a_child_keeps_only_its_jobs_descriptors(void **state) {
     close(ends[1]);
 }
 
-static void access_times_stay_while_memory_is_shared(void **state) {
+TEST(access_times_stay_while_memory_is_shared) {
     struct child_job job = job_of(run_forever);
     assert_false(store_settings.keep_access);
     assert_true(child_start(&job) > 0);
@@ -188,7 +188,7 @@ static void session_done(struct child_job *job, int status, int signal) {
     ended_sessions++;
 }
 
-static void sessions_run_beside_a_child_and_beside_each_other(void **state) {
+TEST(sessions_run_beside_a_child_and_beside_each_other) {
     enum { COUNT = 3 };
     struct child_process processes[COUNT] = {0};
     struct child_job jobs[COUNT], snapshot;
@@ -215,7 +215,7 @@ static void sessions_run_beside_a_child_and_beside_each_other(void **state) {
     child_kill_process(&processes[0]); /* nothing to kill */
 }
 
-static void children_of_slots_run_side_by_side_and_no_other(void **state) {
+TEST(children_of_slots_run_side_by_side_and_no_other) {
     enum { COUNT = 2 };
     struct child_process processes[COUNT] = {0};
     struct child_job jobs[COUNT], snapshot = job_of(run_returns);
@@ -252,7 +252,7 @@ static int run_looks_for_other_children(struct child_job *job) {
     child_kill(); /* the server's child is not this process's */
     return child_active() || child_sessions() || !server.is_child;
 }
-static void a_session_does_not_know_the_servers_children(void **state) {
+TEST(a_session_does_not_know_the_servers_children) {
     struct child_job snapshot = job_of(run_forever);
     assert_true(child_start(&snapshot) > 0);
     struct child_process process = {0};
@@ -269,13 +269,5 @@ static void a_session_does_not_know_the_servers_children(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS_WITH(
-        setup, teardown, cmocka_unit_test(the_exit_status_reaches_done), cmocka_unit_test(one_child_runs_at_a_time),
-        cmocka_unit_test(a_killed_child_reports_the_signal), cmocka_unit_test(children_ignore_interrupts_and_sigterm),
-        cmocka_unit_test(keys_and_copied_memory_are_reported),
-        cmocka_unit_test(a_child_keeps_only_its_jobs_descriptors),
-        cmocka_unit_test(access_times_stay_while_memory_is_shared),
-        cmocka_unit_test(sessions_run_beside_a_child_and_beside_each_other),
-        cmocka_unit_test(children_of_slots_run_side_by_side_and_no_other),
-        cmocka_unit_test(a_session_does_not_know_the_servers_children));
+    return RUN_TESTS_WITH(setup, teardown);
 }

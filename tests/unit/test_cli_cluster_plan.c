@@ -20,7 +20,7 @@ static void assert_set(const struct slot_bitmap *set, const char *expected) {
     memory_output_free(&m);
 }
 
-static void a_set_of_slots_is_written_as_ranges(void **state) {
+TEST(a_set_of_slots_is_written_as_ranges) {
     struct slot_bitmap set = {{0}};
     assert_set(&set, "");
     slot_bitmap_set_range(&set, 0, 5460);
@@ -37,7 +37,7 @@ static void a_set_of_slots_is_written_as_ranges(void **state) {
 
 /* --- CLUSTER NODES --- */
 
-static void a_line_of_cluster_nodes_is_parsed(void **state) {
+TEST(a_line_of_cluster_nodes_is_parsed) {
     struct cli_node_line n;
     assert_true(node_line_parse(SLICE(ID_A " 127.0.0.1:7000@17000,host-1,shard-id=x myself,master - 0 0 12 connected "
                                            "0-5 7 9-10 [8->-" ID_B "] [16383-<-" ID_B "]"),
@@ -59,7 +59,7 @@ static void a_line_of_cluster_nodes_is_parsed(void **state) {
     node_line_free(&n);
 }
 
-static void lines_of_replicas_old_servers_and_lost_nodes_are_parsed(void **state) {
+TEST(lines_of_replicas_old_servers_and_lost_nodes_are_parsed) {
     struct cli_node_line n;
     assert_true(node_line_parse(SLICE(ID_A " ::1:7000@17000 slave,fail " ID_B " 1 2 3 disconnected\r"), &n));
     assert_string_equal(n.host, "::1");
@@ -74,7 +74,7 @@ static void lines_of_replicas_old_servers_and_lost_nodes_are_parsed(void **state
     assert_int_equal(n.flags, NODE_HANDSHAKE | NODE_NOADDR);
 }
 
-static void damaged_lines_of_cluster_nodes_are_refused(void **state) {
+TEST(damaged_lines_of_cluster_nodes_are_refused) {
     static const char *const bad[] = {
         "",
         "x",
@@ -111,7 +111,7 @@ static void damaged_lines_of_cluster_nodes_are_refused(void **state) {
 }
 
 /* Whatever bytes change in a good line, it is parsed or refused, and what was parsed is within bounds. */
-static void mutated_lines_of_cluster_nodes_stay_within_bounds(void **state) {
+TEST(mutated_lines_of_cluster_nodes_stay_within_bounds) {
     static const char good[] =
         ID_A " 127.0.0.1:7000@17000,h myself,master - 0 0 12 connected 0-5 7 9-10 [8->-" ID_B "] [9-<-" ID_B "]";
     int parsed = 0;
@@ -132,7 +132,7 @@ static void mutated_lines_of_cluster_nodes_stay_within_bounds(void **state) {
     assert_in_range(parsed, 1, 19999);
 }
 
-static void addresses_are_split_at_the_last_colon(void **state) {
+TEST(addresses_are_split_at_the_last_colon) {
     char host[NODE_HOST_MAX];
     int port, bus;
     assert_true(address_parse(SLICE("localhost:7000"), host, &port, NULL));
@@ -151,7 +151,7 @@ static void addresses_are_split_at_the_last_colon(void **state) {
 
 /* --- create --- */
 
-static void slots_are_divided_evenly_and_completely(void **state) {
+TEST(slots_are_divided_evenly_and_completely) {
     const char *hosts[1000];
     for (size_t i = 0; i < 1000; i++) hosts[i] = "h";
     for (int count = 1; count <= 1000; count += count < 50 ? 1 : 119) {
@@ -170,7 +170,7 @@ static void slots_are_divided_evenly_and_completely(void **state) {
     }
 }
 
-static void three_primaries_get_the_known_ranges(void **state) {
+TEST(three_primaries_get_the_known_ranges) {
     const char *hosts[] = {"a", "a", "a"};
     struct create_plan plan;
     create_plan_make(&plan, hosts, 3, 0);
@@ -180,7 +180,7 @@ static void three_primaries_get_the_known_ranges(void **state) {
 }
 
 /* The assignments of Valkey's tool for these hosts. */
-static void replicas_are_dealt_to_primaries_on_other_hosts(void **state) {
+TEST(replicas_are_dealt_to_primaries_on_other_hosts) {
     static const struct {
         const char *hosts;
         int replicas, primary[9]; /* -1: is one */
@@ -208,7 +208,7 @@ static void replicas_are_dealt_to_primaries_on_other_hosts(void **state) {
     }
 }
 
-static void anti_affinity_is_scored_and_improved(void **state) {
+TEST(anti_affinity_is_scored_and_improved) {
     const char *hosts[] = {"1", "2", "3", "1", "2", "3"};
     struct create_plan plan;
     create_plan_make(&plan, hosts, 6, 1);
@@ -226,7 +226,7 @@ static void anti_affinity_is_scored_and_improved(void **state) {
     create_plan_free(&plan);
 }
 
-static void improving_never_raises_the_score_or_loses_a_replica(void **state) {
+TEST(improving_never_raises_the_score_or_loses_a_replica) {
     for (int round = 0; round < 300; round++) {
         char names[40][4];
         const char *hosts[40];
@@ -251,7 +251,7 @@ static void improving_never_raises_the_score_or_loses_a_replica(void **state) {
 
 /* --- reshard --- */
 
-static void slots_are_taken_in_proportion_the_lowest_first(void **state) {
+TEST(slots_are_taken_in_proportion_the_lowest_first) {
     struct slot_bitmap a = {{0}}, b = {{0}};
     slot_bitmap_set_range(&a, 100, 5558);    /* 5459 */
     slot_bitmap_set_range(&b, 10923, 16383); /* 5461 */
@@ -265,7 +265,7 @@ static void slots_are_taken_in_proportion_the_lowest_first(void **state) {
     }
 }
 
-static void as_many_slots_as_wanted_move_where_there_are_so_many(void **state) {
+TEST(as_many_slots_as_wanted_move_where_there_are_so_many) {
     for (int round = 0; round < 500; round++) {
         struct slot_bitmap sets[6] = {{{0}}}, taken = {{0}};
         const struct slot_bitmap *sources[6];
@@ -289,7 +289,7 @@ static void as_many_slots_as_wanted_move_where_there_are_so_many(void **state) {
 
 /* --- rebalance --- */
 
-static void a_new_node_gets_its_share_from_all(void **state) {
+TEST(a_new_node_gets_its_share_from_all) {
     struct rebalance_node nodes[] = {{5461, 1, 0}, {0, 1, 0}, {5462, 1, 0}, {5461, 1, 0}};
     struct rebalance_move moves[4];
     assert_int_equal(rebalance_plan(nodes, 4, 2, moves), 3);
@@ -297,7 +297,7 @@ static void a_new_node_gets_its_share_from_all(void **state) {
     assert_memory_equal(moves, expected, sizeof expected);
 }
 
-static void weights_decide_the_shares(void **state) {
+TEST(weights_decide_the_shares) {
     struct rebalance_node nodes[] = {{4096, 2, 0}, {4096, 1, 0}, {4096, 1, 0}, {4096, 0.5, 0}};
     struct rebalance_move moves[4];
     assert_int_equal(rebalance_plan(nodes, 4, 2, moves), 3);
@@ -309,14 +309,14 @@ static void weights_decide_the_shares(void **state) {
     assert_memory_equal(moves, emptied, sizeof emptied);
 }
 
-static void nodes_within_the_threshold_stay_as_they_are(void **state) {
+TEST(nodes_within_the_threshold_stay_as_they_are) {
     struct rebalance_node nodes[] = {{5400, 1, 0}, {5500, 1, 0}, {5484, 1, 0}};
     struct rebalance_move moves[3];
     assert_int_equal(rebalance_plan(nodes, 3, 2, moves), 0);
     assert_in_range(rebalance_plan(nodes, 3, 1, moves), 1, 2);
 }
 
-static void rebalancing_ends_at_the_shares_and_loses_no_slot(void **state) {
+TEST(rebalancing_ends_at_the_shares_and_loses_no_slot) {
     for (int round = 0; round < 2000; round++) {
         struct rebalance_node nodes[12];
         struct rebalance_move moves[12];
@@ -361,7 +361,7 @@ static struct fix_plan plan_of(const char *states, const char *keys, int to, str
     return fix_plan_make(nodes, count);
 }
 
-static void open_slots_are_closed_case_by_case(void **state) {
+TEST(open_slots_are_closed_case_by_case) {
     static const struct {
         const char *states, *keys;
         int to;
@@ -393,7 +393,7 @@ static void open_slots_are_closed_case_by_case(void **state) {
     assert_int_equal(fix_plan_make(NULL, 0).action, FIX_NONE);
 }
 
-static void keys_on_nodes_that_do_not_own_the_slot_are_found(void **state) {
+TEST(keys_on_nodes_that_do_not_own_the_slot_are_found) {
     struct fix_node nodes[8];
     plan_of("OI-", "120", -1, nodes);
     assert_true(nodes[1].found_as_owner && !nodes[0].found_as_owner);
@@ -403,7 +403,7 @@ static void keys_on_nodes_that_do_not_own_the_slot_are_found(void **state) {
 }
 
 /* Every key ends at the owner: a plan never leaves keys on a node that neither owns the slot nor gives them away. */
-static void no_plan_leaves_keys_behind(void **state) {
+TEST(no_plan_leaves_keys_behind) {
     int planned = 0;
     for (int round = 0; round < 20000; round++) {
         char states[6], keys[6];
@@ -427,23 +427,5 @@ static void no_plan_leaves_keys_behind(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(a_set_of_slots_is_written_as_ranges),
-                     cmocka_unit_test(a_line_of_cluster_nodes_is_parsed),
-                     cmocka_unit_test(lines_of_replicas_old_servers_and_lost_nodes_are_parsed),
-                     cmocka_unit_test(damaged_lines_of_cluster_nodes_are_refused),
-                     cmocka_unit_test(mutated_lines_of_cluster_nodes_stay_within_bounds),
-                     cmocka_unit_test(addresses_are_split_at_the_last_colon),
-                     cmocka_unit_test(slots_are_divided_evenly_and_completely),
-                     cmocka_unit_test(three_primaries_get_the_known_ranges),
-                     cmocka_unit_test(replicas_are_dealt_to_primaries_on_other_hosts),
-                     cmocka_unit_test(anti_affinity_is_scored_and_improved),
-                     cmocka_unit_test(improving_never_raises_the_score_or_loses_a_replica),
-                     cmocka_unit_test(slots_are_taken_in_proportion_the_lowest_first),
-                     cmocka_unit_test(as_many_slots_as_wanted_move_where_there_are_so_many),
-                     cmocka_unit_test(a_new_node_gets_its_share_from_all), cmocka_unit_test(weights_decide_the_shares),
-                     cmocka_unit_test(nodes_within_the_threshold_stay_as_they_are),
-                     cmocka_unit_test(rebalancing_ends_at_the_shares_and_loses_no_slot),
-                     cmocka_unit_test(open_slots_are_closed_case_by_case),
-                     cmocka_unit_test(keys_on_nodes_that_do_not_own_the_slot_are_found),
-                     cmocka_unit_test(no_plan_leaves_keys_behind));
+    return RUN_TESTS();
 }

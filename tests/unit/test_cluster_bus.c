@@ -118,7 +118,9 @@ static void send_one(struct bus_link *link, unsigned type) {
     bus_link_send(link, &message);
 }
 
-static void nodes_talk_in_both_directions(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, setup, teardown)
+
+FIXTURE_TEST(nodes_talk_in_both_directions) {
     connect_nodes();
     int64_t now = clock_wall_us() / 1000;
     assert_true(one.out->created_ms > now - 60000 && one.out->created_ms <= now);
@@ -154,7 +156,7 @@ static void nodes_talk_in_both_directions(void **state) {
     assert_int_equal(two.bus.inbound, 0);
 }
 
-static void a_published_message_is_encoded_once(void **state) {
+FIXTURE_TEST(a_published_message_is_encoded_once) {
     enum { LEN = 300000 };
     char *text = mem_calloc(1, LEN);
     text[LEN - 1] = 'z';
@@ -236,7 +238,7 @@ static void raw_message(unsigned type, size_t at, uint8_t byte) {
     raw_send(bytes, bus_encoded_size(&message));
 }
 
-static void messages_may_come_in_pieces(void **state) {
+FIXTURE_TEST(messages_may_come_in_pieces) {
     struct bus_message message = message_of(BUS_FAIL);
     uint8_t bytes[3 * 2296];
     for (int i = 0; i < 3; i++) bus_encode(&message, bytes + i * 2296);
@@ -253,7 +255,7 @@ static void messages_may_come_in_pieces(void **state) {
     raw_close();
 }
 
-static void what_is_no_message_ends_the_link(void **state) {
+FIXTURE_TEST(what_is_no_message_ends_the_link) {
     raw_connect();
     raw_send("GET / HTTP/1.1", 14);
     turn_until(raw_closed);
@@ -265,7 +267,7 @@ static void what_is_no_message_ends_the_link(void **state) {
     assert_int_equal(two.messages, 0);
 }
 
-static void a_message_that_is_too_long_ends_the_link(void **state) {
+FIXTURE_TEST(a_message_that_is_too_long_ends_the_link) {
     raw_connect();
     raw_send("RCmb\x7f\xff\xff\xff\0\1\0\0\0\0", 14); /* a PING of 2 GiB */
     turn_until(raw_closed);
@@ -286,7 +288,7 @@ static void a_message_that_is_too_long_ends_the_link(void **state) {
     }
 }
 
-static void the_link_survives_messages_that_are_dropped(void **state) {
+FIXTURE_TEST(the_link_survives_messages_that_are_dropped) {
     raw_connect();
     raw_message(BUS_PING, 9, 2);     /* another version */
     raw_message(BUS_PING, 15, 1);    /* a gossip entry that is not there */
@@ -302,7 +304,7 @@ static void the_link_survives_messages_that_are_dropped(void **state) {
     raw_close();
 }
 
-static void the_debug_filter_drops_messages(void **state) {
+FIXTURE_TEST(the_debug_filter_drops_messages) {
     raw_connect();
     two.bus.debug.drop = BUS_FAIL;
     raw_message(BUS_FAIL, 0, 0);
@@ -318,7 +320,7 @@ static void the_debug_filter_drops_messages(void **state) {
     assert_int_equal(two.messages, 1);
 }
 
-static void a_callback_may_close_the_link(void **state) {
+FIXTURE_TEST(a_callback_may_close_the_link) {
     connect_nodes();
     two.closes_in_message = true;
     for (int i = 0; i < 3; i++) send_one(one.out, BUS_PING);
@@ -332,7 +334,7 @@ static void pause_peer(struct listener *listener, struct connection *conn) {
     raw = conn;
     conn_set_reading(conn, false);
 }
-static void a_peer_that_does_not_read_loses_its_link(void **state) {
+FIXTURE_TEST(a_peer_that_does_not_read_loses_its_link) {
     char error[256];
     struct listener *deaf = conn_listen(
         transport, loop, &(struct listen_options){.host = "127.0.0.1", .backlog = 1, .accepted = pause_peer}, error,
@@ -359,7 +361,7 @@ static void a_peer_that_does_not_read_loses_its_link(void **state) {
     listener_close(deaf);
 }
 
-static void a_link_that_cannot_be_opened_ends(void **state) {
+FIXTURE_TEST(a_link_that_cannot_be_opened_ends) {
     bus_free(&two.bus);
     one.out = bus_connect(&one.bus, "127.0.0.1", port, &one);
     struct bus_link *link = one.out;
@@ -372,7 +374,7 @@ static void a_link_that_cannot_be_opened_ends(void **state) {
     assert_int_equal(one.bus.stats.sent[BUS_PING], 0);
 }
 
-static void links_are_refused_while_loading_and_beyond_the_maximum(void **state) {
+FIXTURE_TEST(links_are_refused_while_loading_and_beyond_the_maximum) {
     two.bus.settings.refuses = true;
     one.out = bus_connect(&one.bus, "127.0.0.1", port, &one);
     turn_until(one.ended == 1);
@@ -386,7 +388,7 @@ static void links_are_refused_while_loading_and_beyond_the_maximum(void **state)
     assert_int_equal(two.accepted, 1);
 }
 
-static void a_bus_needs_an_address(void **state) {
+FIXTURE_TEST(a_bus_needs_an_address) {
     static const char *const hosts[] = {"127.0.0.1"};
     assert_false(bus_listen(&one.bus, NULL, 0, 0, 1));
     assert_false(bus_listen(&one.bus, hosts, 1, port, 1));
@@ -423,25 +425,10 @@ static int leave_tls(void **state) {
 #endif
 
 int main(void) {
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(nodes_talk_in_both_directions),
-        TEST(a_published_message_is_encoded_once),
-        TEST(messages_may_come_in_pieces),
-        TEST(what_is_no_message_ends_the_link),
-        TEST(a_message_that_is_too_long_ends_the_link),
-        TEST(the_link_survives_messages_that_are_dropped),
-        TEST(the_debug_filter_drops_messages),
-        TEST(a_callback_may_close_the_link),
-        TEST(a_peer_that_does_not_read_loses_its_link),
-        TEST(a_link_that_cannot_be_opened_ends),
-        TEST(links_are_refused_while_loading_and_beyond_the_maximum),
-        TEST(a_bus_needs_an_address),
-    };
     log_level = LOG_LEVEL_NOTHING;
-    int failed = cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("tcp", unit_tests, NULL, NULL);
 #ifdef USE_TLS
-    failed += cmocka_run_group_tests_name("tls", tests, use_tls, leave_tls);
+    failed += cmocka_run_group_tests_name("tls", unit_tests, use_tls, leave_tls);
 #endif
     return failed;
 }

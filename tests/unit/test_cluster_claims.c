@@ -2,7 +2,7 @@
 #include "cluster_rules.h"
 
 /* A replica that did not hear that its primary has lost a slot keeps the keys until it leads. */
-static void a_new_primary_deletes_keys_of_slots_that_others_serve(void **state) {
+TEST(a_new_primary_deletes_keys_of_slots_that_others_serve) {
     build(6, 3);
     unsigned foreign = HASH_SLOTS - cluster_at(3)->myself->primary->slot_count;
     sim_crash(&sim.machines[0]);
@@ -21,7 +21,7 @@ static bool last_slot_leaves(void *context, unsigned slot) {
 }
 
 /* The target may yet refuse a slot that was granted. Meanwhile a claim from before may be believed. */
-static void a_new_primary_keeps_keys_of_slots_that_are_granted(void **state) {
+TEST(a_new_primary_keeps_keys_of_slots_that_are_granted) {
     static struct cluster_effects effects;
     effects = sim_effects;
     effects.slot_leaves = last_slot_leaves;
@@ -41,7 +41,7 @@ static void a_new_primary_keeps_keys_of_slots_that_are_granted(void **state) {
 }
 
 /* Keys of a slot whose owner is down, or unknown, may be the only ones. */
-static void a_new_primary_keeps_keys_that_nobody_else_may_have(void **state) {
+TEST(a_new_primary_keeps_keys_that_nobody_else_may_have) {
     build(6, 3);
     unsigned known = cluster_at(2)->myself->slot_count;
     sim_crash(&sim.machines[0]);
@@ -55,7 +55,7 @@ static void a_new_primary_keeps_keys_that_nobody_else_may_have(void **state) {
     sim_free(&sim);
 }
 
-static void a_slot_moves_by_hand(void **state) {
+TEST(a_slot_moves_by_hand) {
     build(4, 3);
     unsigned slot = 7, first, last, at = 0;
     struct cluster *source = cluster_at(0), *target = cluster_at(1);
@@ -105,7 +105,7 @@ static void a_slot_moves_by_hand(void **state) {
 }
 
 /* The stream says that a primary has claimed slots: a replica that has not heard it on the bus believes it. */
-static void a_replica_hears_a_claim_in_the_stream(void **state) {
+TEST(a_replica_hears_a_claim_in_the_stream) {
     build(4, 3); /* machine 3 follows 0 */
     struct slot_bitmap slots = *node_slots(cluster_at(1)->myself);
     unsigned slot = 0;
@@ -129,7 +129,7 @@ static bool stays(void *context) {
     return staying;
 }
 /* A node that has let another one take its slots keeps its epoch until that has claimed them. */
-static void an_epoch_stays_while_a_claim_is_awaited(void **state) {
+TEST(an_epoch_stays_while_a_claim_is_awaited) {
     struct cluster_effects effects = sim_effects;
     effects.epoch_stays = stays;
     sim_uses = &effects;
@@ -155,7 +155,7 @@ static void an_epoch_stays_while_a_claim_is_awaited(void **state) {
 }
 
 /* The stream tells of a claim that is older than what the bus has told of this primary: the slot may have gone on. */
-static void an_older_claim_in_the_stream_is_not_spread(void **state) {
+TEST(an_older_claim_in_the_stream_is_not_spread) {
     build(6, 3);
     struct cluster *cluster = cluster_at(3);
     struct slot_bitmap moved = one_slot(0), slots = *node_slots(cluster_at(1)->myself);
@@ -178,7 +178,7 @@ static void an_older_claim_in_the_stream_is_not_spread(void **state) {
 }
 
 /* A primary that has copied the data of another one of its shard. The epoch is that one's. */
-static void a_primary_takes_no_epoch_from_the_stream(void **state) {
+TEST(a_primary_takes_no_epoch_from_the_stream) {
     build(3, 3);
     struct slot_bitmap moved = one_slot(HASH_SLOTS - 1);
     uint64_t epoch = cluster_at(0)->current_epoch + 1;
@@ -189,7 +189,7 @@ static void a_primary_takes_no_epoch_from_the_stream(void **state) {
 }
 
 /* The owner may have replaced its primary, which this node has not heard either. */
-static void a_claim_in_the_stream_makes_a_replica_a_primary(void **state) {
+TEST(a_claim_in_the_stream_makes_a_replica_a_primary) {
     build(4, 3);
     struct slot_bitmap moved = one_slot(HASH_SLOTS - 1);
     assert_false(node_is_primary(node_of(1, 3)));
@@ -201,7 +201,7 @@ static void a_claim_in_the_stream_makes_a_replica_a_primary(void **state) {
 
 /* The stream names the epoch of some slots. The primary may have lost others to an epoch between this one and its last.
  */
-static void a_claim_in_the_stream_is_of_its_slots_only(void **state) {
+TEST(a_claim_in_the_stream_is_of_its_slots_only) {
     build(4, 3);
     struct cluster *cluster = cluster_at(3);
     struct slot_bitmap moved = one_slot(HASH_SLOTS - 1), slots = *node_slots(cluster_at(1)->myself);
@@ -228,7 +228,7 @@ static void bound_facts(void *context, struct cluster_facts *facts) {
 }
 
 /* A takeover is not voted on. The new primary may lack a slot that the old one has got since. */
-static void a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims(void **state) {
+TEST(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims) {
     static struct cluster_effects effects;
     effects = sim_effects;
     effects.facts = bound_facts;
@@ -260,7 +260,7 @@ static enum cluster_mandate no_mandate(void *context) {
 }
 
 /* CLUSTER RESET of a replica that this primary last heard of as one of its own, while its shard elects another one. */
-static void a_primary_does_not_follow_a_replica_that_was_reset(void **state) {
+TEST(a_primary_does_not_follow_a_replica_that_was_reset) {
     static struct cluster_effects effects;
     effects = sim_effects;
     effects.mandate = no_mandate;
@@ -284,7 +284,7 @@ static void a_primary_does_not_follow_a_replica_that_was_reset(void **state) {
     sim_uses = &sim_effects;
 }
 
-static void who_loses_its_last_slot_follows_the_new_owner(void **state) {
+TEST(who_loses_its_last_slot_follows_the_new_owner) {
     build(4, 3); /* machine 3 follows 0 */
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
     cluster_take_slots(cluster_at(1), &slots, time_at(1));
@@ -306,7 +306,7 @@ static void who_loses_its_last_slot_follows_the_new_owner(void **state) {
 }
 
 /* No slot that it has lost tells an empty primary that it is replaced. */
-static void a_primary_without_slots_follows_the_replica_that_replaces_it(void **state) {
+TEST(a_primary_without_slots_follows_the_replica_that_replaces_it) {
     build(5, 3); /* machines 3 and 4 follow 0 and 1 */
     assert_null(cluster_replicate(cluster_at(4), id_at(0), time_at(4)));
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
@@ -322,7 +322,7 @@ static void a_primary_without_slots_follows_the_replica_that_replaces_it(void **
     sim_free(&sim);
 }
 
-static void slots_are_added_and_deleted_all_or_none(void **state) {
+TEST(slots_are_added_and_deleted_all_or_none) {
     sim_init(&sim, 3, 1, 2000);
     struct slot_bitmap slots = one_slot(5);
     assert_null(cluster_add_slots(cluster_at(0), &slots, time_at(0)));
@@ -345,7 +345,7 @@ static void slots_are_added_and_deleted_all_or_none(void **state) {
 }
 
 /* A known node tells of a failed one, of itself with an old epoch, and that this node has failed. */
-static void claims_with_an_old_epoch_are_answered(void **state) {
+TEST(claims_with_an_old_epoch_are_answered) {
     build(6, 3);
     struct cluster *cluster = cluster_at(0);
     struct slot_bitmap slots = one_slot(0);
@@ -378,7 +378,7 @@ static void claims_with_an_old_epoch_are_answered(void **state) {
 }
 
 /* Messages on the two links between two nodes may overtake each other. */
-static void an_older_claim_that_comes_last_holds_until_the_next(void **state) {
+TEST(an_older_claim_that_comes_last_holds_until_the_next) {
     build(6, 3);
     struct cluster *cluster = cluster_at(1);
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
@@ -400,7 +400,7 @@ static void an_older_claim_that_comes_last_holds_until_the_next(void **state) {
 }
 
 /* Both nodes of a pair dial, and what was sent on one link may be read after what was sent later on the other. */
-static void an_offset_of_before_a_claim_says_nothing_of_its_slots(void **state) {
+TEST(an_offset_of_before_a_claim_says_nothing_of_its_slots) {
     build(6, 3);
     struct cluster *cluster = cluster_at(1);
     struct node_heartbeat *beat = node_of(1, 0)->beat;
@@ -427,7 +427,7 @@ static void an_offset_of_before_a_claim_says_nothing_of_its_slots(void **state) 
 }
 
 /* A node that was away sends a stale UPDATE: machine 3 won an election. Since then it has become a replica again. */
-static void an_old_update_about_a_replica_is_corrected(void **state) {
+TEST(an_old_update_about_a_replica_is_corrected) {
     build(6, 3);
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
     struct bus_message update = {
@@ -457,7 +457,7 @@ static void an_old_update_about_a_replica_is_corrected(void **state) {
 }
 
 /* A replica names its new primary, but not the slots that this one has taken: an UPDATE tells them. */
-static void a_successor_that_a_replica_names_is_learnt_with_its_slots(void **state) {
+TEST(a_successor_that_a_replica_names_is_learnt_with_its_slots) {
     build(9, 3); /* machines 3 and 6 follow machine 0 */
     struct cluster_node *replica = node_of(1, 6), *successor = node_of(1, 3);
     /* Machine 6 is a primary without slots for a moment. Then it says that machine 3 has won epoch 10. */
@@ -485,7 +485,7 @@ static void a_successor_that_a_replica_names_is_learnt_with_its_slots(void **sta
 
 /* A node that was away hears first that a primary has followed its successor, and does not know that some of the slots
  * had moved to another shard before. Their owner must not hear of it that the successor has them. */
-static void a_successor_has_only_the_slots_that_it_claims(void **state) {
+TEST(a_successor_has_only_the_slots_that_it_claims) {
     build(9, 3);
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
     struct bus_message ping = {.header = {.type = BUS_PING,
@@ -512,7 +512,7 @@ static void a_successor_has_only_the_slots_that_it_claims(void **state) {
 }
 
 /* A node that has restarted does not know which slots of the file their owners did not claim. */
-static void a_claim_of_the_file_is_not_spread(void **state) {
+TEST(a_claim_of_the_file_is_not_spread) {
     build(6, 3);
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
     slot_bitmap_set(&slots, HASH_SLOTS - 1);
@@ -537,25 +537,5 @@ static void a_claim_of_the_file_is_not_spread(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(a_new_primary_deletes_keys_of_slots_that_others_serve),
-                     cmocka_unit_test(a_new_primary_keeps_keys_that_nobody_else_may_have),
-                     cmocka_unit_test(a_new_primary_keeps_keys_of_slots_that_are_granted),
-                     cmocka_unit_test(a_slot_moves_by_hand), cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
-                     cmocka_unit_test(an_epoch_stays_while_a_claim_is_awaited),
-                     cmocka_unit_test(a_primary_takes_no_epoch_from_the_stream),
-                     cmocka_unit_test(a_claim_in_the_stream_makes_a_replica_a_primary),
-                     cmocka_unit_test(a_claim_in_the_stream_is_of_its_slots_only),
-                     cmocka_unit_test(an_older_claim_in_the_stream_is_not_spread),
-                     cmocka_unit_test(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims),
-                     cmocka_unit_test(a_primary_does_not_follow_a_replica_that_was_reset),
-                     cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
-                     cmocka_unit_test(a_primary_without_slots_follows_the_replica_that_replaces_it),
-                     cmocka_unit_test(slots_are_added_and_deleted_all_or_none),
-                     cmocka_unit_test(claims_with_an_old_epoch_are_answered),
-                     cmocka_unit_test(an_older_claim_that_comes_last_holds_until_the_next),
-                     cmocka_unit_test(an_offset_of_before_a_claim_says_nothing_of_its_slots),
-                     cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
-                     cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
-                     cmocka_unit_test(a_successor_has_only_the_slots_that_it_claims),
-                     cmocka_unit_test(a_claim_of_the_file_is_not_spread));
+    return RUN_TESTS();
 }

@@ -2,7 +2,7 @@
  * test_cluster_claims.c has those of slots. */
 #include "cluster_rules.h"
 
-static void manual_failover_loses_no_write(void **state) {
+TEST(manual_failover_loses_no_write) {
     build(6, 3);
     assert_string_equal(cluster_failover(cluster_at(0), FAILOVER_NORMAL, "test", time_at(0)),
                         "You should send CLUSTER FAILOVER to a replica");
@@ -20,7 +20,7 @@ static void manual_failover_loses_no_write(void **state) {
 
 /* A primary that has written nothing to its stream yet has the offset 0 of a replica without data, but may have keys.
  */
-static void manual_failover_waits_for_the_first_copy(void **state) {
+TEST(manual_failover_waits_for_the_first_copy) {
     build(6, 3);
     sim.no_copies = true;
     sim.writes = false;
@@ -38,7 +38,7 @@ static void manual_failover_waits_for_the_first_copy(void **state) {
 }
 
 /* The primary has paused for an earlier request, too. Its two links do not keep the order. */
-static void manual_failover_waits_for_the_last_pause(void **state) {
+TEST(manual_failover_waits_for_the_last_pause) {
     build(6, 3);
     struct cluster *cluster = cluster_at(3);
     const struct cluster_node *primary = cluster_at(0)->myself;
@@ -60,7 +60,7 @@ static void manual_failover_waits_for_the_last_pause(void **state) {
     sim_free(&sim);
 }
 
-static void manual_failover_gives_up(void **state) {
+TEST(manual_failover_gives_up) {
     build(6, 3);
     sim.machines[0].settings.manual_failover_timeout_ms = 1000;
     cluster_configure(cluster_at(0), &sim.machines[0].settings, time_at(0));
@@ -75,7 +75,7 @@ static void manual_failover_gives_up(void **state) {
     sim_free(&sim);
 }
 
-static void forced_failover_and_takeover_need_no_primary(void **state) {
+TEST(forced_failover_and_takeover_need_no_primary) {
     build(6, 3);
     sim_crash(&sim.machines[0]);
     sim_run(&sim, 200);
@@ -97,7 +97,7 @@ static void forced_failover_and_takeover_need_no_primary(void **state) {
 }
 
 /* A replica that has just started is connected to no voter yet. */
-static void votes_are_asked_for_on_links_that_open_late(void **state) {
+TEST(votes_are_asked_for_on_links_that_open_late) {
     build(6, 3);
     sim_crash(&sim.machines[3]);
     sim_run(&sim, 500);
@@ -110,7 +110,7 @@ static void votes_are_asked_for_on_links_that_open_late(void **state) {
     sim_free(&sim);
 }
 
-static void each_second_of_an_election_tells_the_votes(void **state) {
+TEST(each_second_of_an_election_tells_the_votes) {
     static const char reset[] = "received a new manual failover. Resetting the election.";
     build(6, 3);
     for (unsigned i = 0; i < 3; i++) sim_crash(&sim.machines[i]);
@@ -127,7 +127,7 @@ static void each_second_of_an_election_tells_the_votes(void **state) {
     sim_free(&sim);
 }
 
-static void each_failure_of_the_cluster_is_logged_once(void **state) {
+TEST(each_failure_of_the_cluster_is_logged_once) {
     static const char down[] = "Cluster is currently down: At least one hash slot";
     struct slot_bitmap slot = {{0}};
     build(3, 3);
@@ -145,7 +145,7 @@ static void each_failure_of_the_cluster_is_logged_once(void **state) {
 }
 
 /* A replica names the slots of its primary as it last heard of them. */
-static void old_slots_of_a_replica_are_logged_but_by_its_primary(void **state) {
+TEST(old_slots_of_a_replica_are_logged_but_by_its_primary) {
     char text[128];
     unsigned slot = 0, others = 0;
     build(6, 3);
@@ -168,7 +168,7 @@ static void old_slots_of_a_replica_are_logged_but_by_its_primary(void **state) {
     sim_free(&sim);
 }
 
-static void a_candidate_with_old_slots_is_told_the_owner(void **state) {
+TEST(a_candidate_with_old_slots_is_told_the_owner) {
     build(6, 3);
     log_level = LOG_LEVEL_VERBOSE;
     sim.group[3] = 1; /* does not hear that the epoch of its primary has changed */
@@ -186,7 +186,7 @@ static void a_candidate_with_old_slots_is_told_the_owner(void **state) {
     sim_free(&sim);
 }
 
-static void a_failover_of_the_target_of_a_slot_is_logged(void **state) {
+TEST(a_failover_of_the_target_of_a_slot_is_logged) {
     unsigned slot = 0;
     build(6, 3);
     while (cluster_at(1)->slots.owner[slot] != cluster_at(1)->myself) slot++;
@@ -199,7 +199,7 @@ static void a_failover_of_the_target_of_a_slot_is_logged(void **state) {
     sim_free(&sim);
 }
 
-static void a_replica_moves_to_an_orphaned_primary(void **state) {
+TEST(a_replica_moves_to_an_orphaned_primary) {
     sim_init(&sim, 1, 8, 2000); /* shards of 3, 3 and 2 */
     sim_build(&sim, 3, 60000);
     unsigned said = sim_said_times(&sim, -1, "is now part of shard");
@@ -224,7 +224,7 @@ static void a_replica_moves_to_an_orphaned_primary(void **state) {
     sim_free(&sim);
 }
 
-static void a_forgotten_node_stays_forgotten(void **state) {
+TEST(a_forgotten_node_stays_forgotten) {
     build(6, 3);
     struct node_id id = *id_at(5);
     assert_string_equal(cluster_forget(cluster_at(0), id_at(0), "test", time_at(0)),
@@ -244,7 +244,7 @@ static void a_forgotten_node_stays_forgotten(void **state) {
     sim_free(&sim);
 }
 
-static void a_reset_node_starts_anew(void **state) {
+TEST(a_reset_node_starts_anew) {
     build(6, 3);
     struct node_id id = *id_at(5), shard = cluster_at(5)->myself->shard;
     sim.machines[0].data = true;
@@ -268,7 +268,7 @@ static void a_reset_node_starts_anew(void **state) {
     sim_free(&sim);
 }
 
-static void a_forgotten_node_is_not_met_before_the_blacklist_ends(void **state) {
+TEST(a_forgotten_node_is_not_met_before_the_blacklist_ends) {
     build(6, 3);
     struct node_id id = *id_at(5);
     for (unsigned i = 0; i < 5; i++) {
@@ -289,7 +289,7 @@ static void a_forgotten_node_is_not_met_before_the_blacklist_ends(void **state) 
     sim_free(&sim);
 }
 
-static void a_node_that_does_not_dial_is_met_again(void **state) {
+TEST(a_node_that_does_not_dial_is_met_again) {
     build(6, 3);
     unsigned handshakes = sim_said_times(&sim, 0, "Successfully completed handshake with");
     cluster_at(1)->settings.no_reconnection = true;
@@ -300,7 +300,7 @@ static void a_node_that_does_not_dial_is_met_again(void **state) {
     sim_free(&sim);
 }
 
-static void a_lost_link_is_dialled_again_soon_also_with_a_long_node_timeout(void **state) {
+TEST(a_lost_link_is_dialled_again_soon_also_with_a_long_node_timeout) {
     build(3, 3);
     cluster_at(0)->settings.node_timeout_ms = 600000;
     for (unsigned attempt = 0; attempt < 2; attempt++) {
@@ -311,7 +311,7 @@ static void a_lost_link_is_dialled_again_soon_also_with_a_long_node_timeout(void
     sim_free(&sim);
 }
 
-static void replicate_checks_its_target(void **state) {
+TEST(replicate_checks_its_target) {
     build(6, 3);
     struct node_id unknown = *id_at(0);
     unknown.text[0] = 'z';
@@ -331,7 +331,7 @@ static void replicate_checks_its_target(void **state) {
     sim_free(&sim);
 }
 
-static void a_replica_takes_over_from_a_primary_without_slots(void **state) {
+TEST(a_replica_takes_over_from_a_primary_without_slots) {
     build(5, 3);
     assert_null(cluster_replicate_no_one(cluster_at(3), "test", time_at(3)));
     sim_agree(&sim, 5000);
@@ -345,7 +345,7 @@ static void a_replica_takes_over_from_a_primary_without_slots(void **state) {
     sim_free(&sim);
 }
 
-static void a_primary_in_the_minority_stops_serving(void **state) {
+TEST(a_primary_in_the_minority_stops_serving) {
     build(6, 3);
     sim.group[0] = 1;
     sim_run(&sim, 6000);
@@ -358,7 +358,7 @@ static void a_primary_in_the_minority_stops_serving(void **state) {
     sim_free(&sim);
 }
 
-static void messages_reach_subscribers_of_the_shard_or_all(void **state) {
+TEST(messages_reach_subscribers_of_the_shard_or_all) {
     build(6, 3);
     cluster_publish(cluster_at(0), SLICE("news"), SLICE("hello"), false);
     sim_run(&sim, 100);
@@ -369,7 +369,7 @@ static void messages_reach_subscribers_of_the_shard_or_all(void **state) {
     sim_free(&sim);
 }
 
-static void a_node_that_moves_is_found(void **state) {
+TEST(a_node_that_moves_is_found) {
     build(6, 3);
     struct sim_machine *moved = &sim.machines[0];
     sim_crash(moved);
@@ -389,7 +389,7 @@ static uint64_t bytes_sent(int64_t ms) {
 
 /* A header with slots has 2256 bytes; idle nodes of ours repeat theirs in less than 300 with gossip. A node that does
  * not say that it understands this gets whole headers, as any node of Valkey. */
-static void idle_nodes_repeat_their_headers(void **state) {
+TEST(idle_nodes_repeat_their_headers) {
     build(6, 3);
     sim_run(&sim, 20000); /* nobody is new any more */
     uint64_t pings = sim.machines[0].sent[BUS_PING] + sim.machines[0].sent[BUS_PONG], bytes = bytes_sent(20000);
@@ -418,7 +418,7 @@ static void idle_nodes_repeat_their_headers(void **state) {
     sim_free(&sim);
 }
 
-static void a_header_that_was_lost_is_not_repeated(void **state) {
+TEST(a_header_that_was_lost_is_not_repeated) {
     build(6, 3);
     sim_run(&sim, 10000);
     struct cluster *cluster = cluster_at(1);
@@ -436,7 +436,7 @@ static void a_header_that_was_lost_is_not_repeated(void **state) {
 }
 
 /* DEBUG DROP-CLUSTER-PACKET-FILTER drops messages, and the sender does not know it. */
-static void a_header_that_the_host_dropped_may_be_repeated(void **state) {
+TEST(a_header_that_the_host_dropped_may_be_repeated) {
     build(6, 3);
     sim_run(&sim, 10000);
     struct cluster_link *link = node_of(1, 0)->link;
@@ -454,7 +454,7 @@ static void a_header_that_the_host_dropped_may_be_repeated(void **state) {
 }
 
 /* No message is lost in a connection, but a host may drop one. The peer's own link works: nobody notices a silence. */
-static void a_ping_that_was_lost_is_repeated(void **state) {
+TEST(a_ping_that_was_lost_is_repeated) {
     build(6, 3);
     struct cluster_node *node = node_of(1, 0);
     int64_t lost_ms = node->beat->ping_sent_ms = time_at(1);
@@ -466,7 +466,7 @@ static void a_ping_that_was_lost_is_repeated(void **state) {
 }
 
 /* All nodes meet one of them; whoever hears of new nodes tells others at once. */
-static void sixty_nodes_know_each_other_in_seconds(void **state) {
+TEST(sixty_nodes_know_each_other_in_seconds) {
     sim_init(&sim, 1, 60, 15000);
     for (unsigned i = 1; i < sim.count; i++)
         cluster_meet(cluster_at(0), sim.machines[i].address, 6379, 16379, "test", time_at(0));
@@ -479,7 +479,7 @@ static void sixty_nodes_know_each_other_in_seconds(void **state) {
     sim_free(&sim);
 }
 
-static void votes_need_a_failed_primary_and_a_new_epoch(void **state) {
+TEST(votes_need_a_failed_primary_and_a_new_epoch) {
     build(6, 3);
     struct cluster *voter = cluster_at(1);
     struct cluster_link *link = node_of(1, 3)->inbound;
@@ -514,7 +514,7 @@ static void votes_need_a_failed_primary_and_a_new_epoch(void **state) {
 }
 
 /* Its replica may have taken over and vote for another candidate. */
-static void the_vote_of_a_failed_primary_does_not_count(void **state) {
+TEST(the_vote_of_a_failed_primary_does_not_count) {
     build(6, 3);
     struct cluster *candidate = cluster_at(3);
     struct cluster_node *voter = node_of(3, 1);
@@ -538,7 +538,7 @@ static void the_vote_of_a_failed_primary_does_not_count(void **state) {
 
 /* Messages of strangers: gossip, FAIL, UPDATE and votes of a sender that is not a member do not count, and a flood of
  * MEETs has an end. */
-static void strangers_have_no_influence(void **state) {
+TEST(strangers_have_no_influence) {
     build(6, 3);
     struct cluster *cluster = cluster_at(0);
     struct cluster_link *link = cluster_link_accepted(cluster, "10.9.9.9", 1, "10.0.0.0", time_at(0));
@@ -593,7 +593,7 @@ static void strangers_have_no_influence(void **state) {
 }
 
 /* Its own opinion and one report make a majority of three. */
-static void a_failed_node_gets_no_more_reports(void **state) {
+TEST(a_failed_node_gets_no_more_reports) {
     enum { CRASHED = 5 };
     build(6, 3);
     const struct node_id id = *id_at(CRASHED);
@@ -610,7 +610,7 @@ static void a_failed_node_gets_no_more_reports(void **state) {
 }
 
 /* The handshake with the sender may fail, when messages in one direction are lost. */
-static void a_node_that_knows_nobody_learns_nodes_from_a_meet(void **state) {
+TEST(a_node_that_knows_nobody_learns_nodes_from_a_meet) {
     build(1, 1);
     struct cluster *cluster = cluster_at(0);
     assert_int_equal(cluster->nodes.count, 1);
@@ -642,7 +642,7 @@ static void a_node_that_knows_nobody_learns_nodes_from_a_meet(void **state) {
     sim_free(&sim);
 }
 
-static void a_configuration_survives_a_restart(void **state) {
+TEST(a_configuration_survives_a_restart) {
     build(6, 3);
     cluster_set_slot_migrating(cluster_at(0), 3, id_at(1), time_at(0));
     cluster_set_slot_importing(cluster_at(0), HASH_SLOTS - 3, id_at(2), time_at(0));
@@ -702,7 +702,7 @@ static void a_configuration_survives_a_restart(void **state) {
 }
 
 /* Equal digests spare the messages between nodes that know the same ones. */
-static void nodes_tell_each_other_whom_they_know(void **state) {
+TEST(nodes_tell_each_other_whom_they_know) {
     build(6, 3);
     sim_run(&sim, 30000);
     for (unsigned i = 0; i < 6; i++)
@@ -719,7 +719,7 @@ static void nodes_tell_each_other_whom_they_know(void **state) {
     sim_free(&sim);
 }
 
-static void own_fields_are_zero_for_others(void **state) {
+TEST(own_fields_are_zero_for_others) {
     uint8_t bytes[BUS_RESERVED_SIZE] = {0};
     struct own_fields fields;
     assert_false(own_fields_read(bytes, &fields));
@@ -744,7 +744,7 @@ static struct cluster_node *numbered_node(unsigned number) {
     memcpy(id.text, text, NODE_ID_LEN);
     return node_new(&id, NODE_PRIMARY, 1);
 }
-static void ids_that_begin_alike_are_told_apart(void **state) {
+TEST(ids_that_begin_alike_are_told_apart) {
     enum { NODES = 300 };
     static struct cluster_node *present[NODES];
     struct node_table nodes;
@@ -781,32 +781,5 @@ static void ids_that_begin_alike_are_told_apart(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(manual_failover_loses_no_write), cmocka_unit_test(manual_failover_waits_for_the_first_copy),
-        cmocka_unit_test(manual_failover_waits_for_the_last_pause), cmocka_unit_test(manual_failover_gives_up),
-        cmocka_unit_test(forced_failover_and_takeover_need_no_primary),
-        cmocka_unit_test(votes_are_asked_for_on_links_that_open_late),
-        cmocka_unit_test(each_second_of_an_election_tells_the_votes),
-        cmocka_unit_test(each_failure_of_the_cluster_is_logged_once),
-        cmocka_unit_test(old_slots_of_a_replica_are_logged_but_by_its_primary),
-        cmocka_unit_test(a_candidate_with_old_slots_is_told_the_owner),
-        cmocka_unit_test(a_failover_of_the_target_of_a_slot_is_logged),
-        cmocka_unit_test(a_replica_moves_to_an_orphaned_primary), cmocka_unit_test(a_forgotten_node_stays_forgotten),
-        cmocka_unit_test(a_reset_node_starts_anew),
-        cmocka_unit_test(a_forgotten_node_is_not_met_before_the_blacklist_ends),
-        cmocka_unit_test(a_node_that_does_not_dial_is_met_again),
-        cmocka_unit_test(a_lost_link_is_dialled_again_soon_also_with_a_long_node_timeout),
-        cmocka_unit_test(replicate_checks_its_target),
-        cmocka_unit_test(a_replica_takes_over_from_a_primary_without_slots),
-        cmocka_unit_test(a_primary_in_the_minority_stops_serving),
-        cmocka_unit_test(messages_reach_subscribers_of_the_shard_or_all), cmocka_unit_test(a_node_that_moves_is_found),
-        cmocka_unit_test(idle_nodes_repeat_their_headers), cmocka_unit_test(a_header_that_was_lost_is_not_repeated),
-        cmocka_unit_test(a_header_that_the_host_dropped_may_be_repeated),
-        cmocka_unit_test(a_ping_that_was_lost_is_repeated), cmocka_unit_test(sixty_nodes_know_each_other_in_seconds),
-        cmocka_unit_test(votes_need_a_failed_primary_and_a_new_epoch),
-        cmocka_unit_test(the_vote_of_a_failed_primary_does_not_count), cmocka_unit_test(strangers_have_no_influence),
-        cmocka_unit_test(a_node_that_knows_nobody_learns_nodes_from_a_meet),
-        cmocka_unit_test(a_failed_node_gets_no_more_reports), cmocka_unit_test(a_configuration_survives_a_restart),
-        cmocka_unit_test(nodes_tell_each_other_whom_they_know), cmocka_unit_test(own_fields_are_zero_for_others),
-        cmocka_unit_test(ids_that_begin_alike_are_told_apart));
+    return RUN_TESTS();
 }

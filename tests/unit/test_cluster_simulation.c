@@ -3,7 +3,7 @@
 #include "unit.h"
 #include "../simulation/cluster_faults.h"
 
-static void nodes_join_through_one(void **state) {
+TEST(nodes_join_through_one) {
     static struct sim sim;
     for (unsigned count = 2; count <= 32; count *= 4) {
         sim_init(&sim, count, count, 5000);
@@ -30,7 +30,7 @@ static int64_t wait_failover(struct sim *sim, unsigned shards, unsigned primarie
     }
 }
 
-static void a_replica_takes_over(void **state) {
+TEST(a_replica_takes_over) {
     static struct sim sim;
     for (unsigned seed = 0; seed < 20; seed++) {
         int64_t timeout = seed % 2 ? 15000 : 2000;
@@ -51,7 +51,7 @@ static void a_replica_takes_over(void **state) {
     }
 }
 
-static void several_shards_fail_over_one_after_another(void **state) {
+TEST(several_shards_fail_over_one_after_another) {
     static struct sim sim;
     for (unsigned seed = 0; seed < 5; seed++) {
         sim_init(&sim, seed, 22, 5000);
@@ -65,7 +65,7 @@ static void several_shards_fail_over_one_after_another(void **state) {
 }
 
 /* Pauses that are shorter than the node timeout change nothing. */
-static void short_pauses_cause_no_failover(void **state) {
+TEST(short_pauses_cause_no_failover) {
     static struct sim sim;
     for (unsigned fast = 0; fast < 2; fast++) {
         sim_init(&sim, 7 + fast, 6, 5000);
@@ -95,7 +95,7 @@ static void build_fast(struct sim *sim, uint64_t seed, unsigned fast) {
     sim_run(sim, 5000);
 }
 
-static void a_dead_process_is_replaced_within_a_second(void **state) {
+TEST(a_dead_process_is_replaced_within_a_second) {
     static struct sim sim;
     for (unsigned seed = 0; seed < 20; seed++) {
         build_fast(&sim, seed, 9);
@@ -121,24 +121,19 @@ static void a_dead_process_is_replaced_within_a_second(void **state) {
     }
 }
 
-static void seeds_of_faults_end_in_agreement(void **state) {
+TEST(seeds_of_faults_end_in_agreement) {
     for (uint64_t seed = 1; seed <= 120; seed++) run_seed(seed, 0, 30);
 }
 /* Seeds that have found a defect. */
-static void seeds_that_failed_once_end_in_agreement(void **state) {
+TEST(seeds_that_failed_once_end_in_agreement) {
     static const uint64_t seeds[] = {274, 320, 1077, 1995, 2343, 2610};
     for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) run_seed(seeds[i], 0, 30);
 }
-static void a_hundred_nodes_agree_after_faults(void **state) {
+TEST(a_hundred_nodes_agree_after_faults) {
     run_seed(1, 100, 10);
 }
 
 int main(void) {
     log_level = LOG_LEVEL_NOTICE;
-    return RUN_TESTS(
-        cmocka_unit_test(nodes_join_through_one), cmocka_unit_test(a_replica_takes_over),
-        cmocka_unit_test(several_shards_fail_over_one_after_another), cmocka_unit_test(short_pauses_cause_no_failover),
-        cmocka_unit_test(a_dead_process_is_replaced_within_a_second),
-        cmocka_unit_test(seeds_of_faults_end_in_agreement), cmocka_unit_test(seeds_that_failed_once_end_in_agreement),
-        cmocka_unit_test(a_hundred_nodes_agree_after_faults));
+    return RUN_TESTS();
 }

@@ -14,25 +14,25 @@ static void simulate_seeds(const char *range, const char *option, const char *an
     assert_int_equal(simulate(3 + !!option + !!another, argv), 0); /* a violation ends the program */
 }
 
-static void acknowledged_writes_survive_elections_of_shards(void **state) {
+TEST(acknowledged_writes_survive_elections_of_shards) {
     simulate_seeds("1-3", NULL, NULL);
 }
 
-static void acknowledged_writes_survive_slot_migrations(void **state) {
+TEST(acknowledged_writes_survive_slot_migrations) {
     static const char *const ranges[] = {"1-3", "236", "256", "293", "707", "977", "1032"};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) simulate_seeds(ranges[i], "--migrations", NULL);
 }
 
-static void acknowledged_writes_survive_changes_of_the_members(void **state) {
+TEST(acknowledged_writes_survive_changes_of_the_members) {
     simulate_seeds("5-7", "--members", NULL);
 }
 
-static void shards_without_synchronous_replication_converge_beside_those_with_it(void **state) {
+TEST(shards_without_synchronous_replication_converge_beside_those_with_it) {
     simulate_seeds("1-3", "--mixed", NULL);
     simulate_seeds("1-6", "--mixed", "--migrations");
 }
 
-static void the_simulation_finds_writes_that_a_migration_loses(void **state) {
+TEST(the_simulation_finds_writes_that_a_migration_loses) {
     int status = -1;
     fflush(stdout);
     pid_t child = fork();
@@ -44,15 +44,10 @@ static void the_simulation_finds_writes_that_a_migration_loses(void **state) {
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1); /* the exit of a violation */
 }
 
-static void slots_find_an_owner_after_migrations_and_changes_of_the_members(void **state) {
+TEST(slots_find_an_owner_after_migrations_and_changes_of_the_members) {
     simulate_seeds("447", "--members", "--migrations");
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(acknowledged_writes_survive_elections_of_shards),
-                     cmocka_unit_test(acknowledged_writes_survive_slot_migrations),
-                     cmocka_unit_test(acknowledged_writes_survive_changes_of_the_members),
-                     cmocka_unit_test(shards_without_synchronous_replication_converge_beside_those_with_it),
-                     cmocka_unit_test(the_simulation_finds_writes_that_a_migration_loses),
-                     cmocka_unit_test(slots_find_an_owner_after_migrations_and_changes_of_the_members));
+    return RUN_TESTS();
 }

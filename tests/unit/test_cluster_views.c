@@ -85,7 +85,7 @@ static void run_and_compare(unsigned index, unsigned steps) {
     }
 }
 
-static void replies_follow_what_happens(void **state) {
+TEST(replies_follow_what_happens) {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         sim_init(&sim, seed, 8, 1000);
         sim_build(&sim, 3, 60000);
@@ -135,7 +135,7 @@ static void replies_follow_what_happens(void **state) {
 }
 
 /* Changes that come alone, so that no other one can hide that the machine does not report them. */
-static void each_change_is_seen_by_itself(void **state) {
+TEST(each_change_is_seen_by_itself) {
     sim_init(&sim, 9, 4, 1000);
     sim_build(&sim, 2, 60000);
     forget_views();
@@ -175,7 +175,7 @@ static void each_change_is_seen_by_itself(void **state) {
     sim_free(&sim);
 }
 
-static void a_number_that_grows_moves_the_rest(void **state) {
+TEST(a_number_that_grows_moves_the_rest) {
     sim_init(&sim, 7, 4, 1000);
     sim_build(&sim, 2, 60000);
     forget_views();
@@ -205,7 +205,7 @@ static bool view_has(unsigned kind, const char *text) {
     memory_output_free(&out);
     return found;
 }
-static void replicas_without_data_are_not_offered(void **state) {
+TEST(replicas_without_data_are_not_offered) {
     sim_init(&sim, 8, 4, 1000);
     sim_build(&sim, 2, 60000);
     forget_views();
@@ -232,7 +232,7 @@ static void replicas_without_data_are_not_offered(void **state) {
     sim_free(&sim);
 }
 
-static void endpoints_depend_on_kind_family_and_options(void **state) {
+TEST(endpoints_depend_on_kind_family_and_options) {
     const struct endpoint_view tcp = {.kind = ENDPOINT_TCP}, tcp6 = {.family = ENDPOINT_IPV6},
                                tls = {.kind = ENDPOINT_TLS}, rdma = {.kind = ENDPOINT_RDMA},
                                tcp_capable = {.with_rdma_ports = true};
@@ -287,8 +287,5 @@ static void endpoints_depend_on_kind_family_and_options(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(replies_follow_what_happens), cmocka_unit_test(each_change_is_seen_by_itself),
-                     cmocka_unit_test(a_number_that_grows_moves_the_rest),
-                     cmocka_unit_test(replicas_without_data_are_not_offered),
-                     cmocka_unit_test(endpoints_depend_on_kind_family_and_options));
+    return RUN_TESTS();
 }

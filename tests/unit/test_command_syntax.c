@@ -42,35 +42,35 @@ static void assert_reads(const char *syntax, const char *tree) {
     memory_output_free(&out);
     syntax_free(arguments);
 }
-static void test_plain_arguments(void **state) {
+TEST(test_plain_arguments) {
     assert_reads("", "");
     assert_reads("key:key value:string", "key/key #0, value/string");
     assert_reads("a:integer b:double c:pattern d:unix-time", "a/integer, b/double, c/pattern, d/unix-time");
     assert_reads("source:key destination:key(#1)", "source/key #0, destination/key #1");
     assert_reads("old:string\"ip:port\"!2.8.12", "old/string shown=ip:port until=2.8.12");
 }
-static void test_tokens(void **state) {
+TEST(test_tokens) {
     assert_reads("[REPLACE]", "replace/pure-token token=REPLACE optional");
     assert_reads("[DB destination-db:integer@6.2.0]", "destination-db/integer token=DB since=6.2.0 optional");
     assert_reads("sorting=ALPHA equal=\"=\" none=\"\"",
                  "sorting/pure-token token=ALPHA, equal/pure-token token==, none/pure-token token=");
     assert_reads("FORCE x=NOW", "force/pure-token token=FORCE, x/pure-token token=NOW");
 }
-static void test_choices_and_blocks(void **state) {
+TEST(test_choices_and_blocks) {
     assert_reads("[condition(NX|XX@2.0.0)@2.6.12]",
                  "condition/oneof since=2.6.12 optional(nx/pure-token token=NX, xx/pure-token token=XX since=2.0.0)");
     assert_reads("data{field:string value:string}...", "data/block multiple(field/string, value/string)");
     assert_reads("[LIMIT limit{offset:integer count:integer}]",
                  "limit/block token=LIMIT optional(offset/integer, count/integer)");
 }
-static void test_repetition(void **state) {
+TEST(test_repetition) {
     assert_reads("key:key...", "key/key #0 multiple");
     assert_reads("[key:key...]", "key/key #0 optional multiple");
     assert_reads("[WEIGHTS weight:integer...]", "weight/integer token=WEIGHTS optional multiple");
     assert_reads("[GET p:pattern(#1)\"pattern\"]...",
                  "p/pattern token=GET shown=pattern #1 optional multiple multiple_token");
 }
-static void test_mistakes_are_found(void **state) {
+TEST(test_mistakes_are_found) {
     static const char *const wrong[] = {"key",
                                         "key:",
                                         "key:kei",
@@ -99,7 +99,7 @@ static void test_mistakes_are_found(void **state) {
     }
 }
 /* The examples of FIPS 180-4, split in all possible ways. */
-static void test_sha1(void **state) {
+TEST(test_sha1) {
     static const char text[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     unsigned char digest[SHA1_SIZE];
     char hex[2 * SHA1_SIZE + 1];
@@ -126,7 +126,7 @@ static void assert_sha256(struct slice bytes, const char *expected) {
 }
 
 /* Examples of FIPS 180-4, and lengths around those at which the padding takes another block. */
-static void test_sha256(void **state) {
+TEST(test_sha256) {
     assert_sha256(SLICE(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_sha256(SLICE("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     assert_sha256(SLICE("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
@@ -140,8 +140,5 @@ static void test_sha256(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(test_plain_arguments), cmocka_unit_test(test_tokens),
-                     cmocka_unit_test(test_choices_and_blocks), cmocka_unit_test(test_repetition),
-                     cmocka_unit_test(test_mistakes_are_found), cmocka_unit_test(test_sha1),
-                     cmocka_unit_test(test_sha256));
+    return RUN_TESTS();
 }

@@ -91,7 +91,9 @@ static int setup(void **state) {
     return 0;
 }
 
-static void test_defaults_are_set_when_registered(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, put_defaults, NULL)
+
+FIXTURE_TEST(test_defaults_are_set_when_registered) {
     assert_true(flag);
     assert_int_equal(number, 10);
     assert_int_equal(size, 1 << 20);
@@ -100,20 +102,20 @@ static void test_defaults_are_set_when_registered(void **state) {
     assert_shows("t-custom", "one two");
     assert_int_equal(config_number("t-any-int"), -1);
 }
-static void test_names_and_aliases_ignore_case(void **state) {
+FIXTURE_TEST(test_names_and_aliases_ignore_case) {
     assert_ptr_equal(config_find(SLICE("T-OLD-Number")), config_find(SLICE("t-number")));
     assert_null(config_find(SLICE("t-numbe")));
     assert_null(config_find(SLICE("")));
     assert_set("t-old-number", "12", "12");
     assert_shows("t-number", "12");
 }
-static void test_booleans(void **state) {
+FIXTURE_TEST(test_booleans) {
     assert_set("t-flag", "NO", "no");
     assert_set("t-flag", "yes", "yes");
     assert_refused("t-flag", "1", "argument must be 'yes' or 'no'");
     assert_refused("t-flag", "", "argument must be 'yes' or 'no'");
 }
-static void test_integers_and_their_limits(void **state) {
+FIXTURE_TEST(test_integers_and_their_limits) {
     assert_set("t-number", "100", "100");
     assert_refused("t-number", "101", "argument must be between 2 and 100 inclusive");
     assert_refused("t-number", "1", "argument must be between 2 and 100 inclusive");
@@ -125,7 +127,7 @@ static void test_integers_and_their_limits(void **state) {
     assert_set("t-any-int", "-2147483648", "-2147483648");
     assert_set("t-wide", "-9223372036854775808", "-9223372036854775808");
 }
-static void test_sizes_and_percentages(void **state) {
+FIXTURE_TEST(test_sizes_and_percentages) {
     static const struct {
         const char *text, *bytes;
     } good[] = {{"0", "0"},           {"1k", "1000"},        {"1kb", "1024"}, {"3MB", "3145728"},
@@ -150,13 +152,13 @@ static void test_sizes_and_percentages(void **state) {
     assert_refused("t-share", "-5%", "argument must be a memory or percent value");
     assert_refused("t-share", "%", "argument must be a memory or percent value");
 }
-static void test_octal_numbers(void **state) {
+FIXTURE_TEST(test_octal_numbers) {
     assert_set("t-octal", "755", "755");
     assert_int_equal(octal, 0755);
     assert_refused("t-octal", "888", "argument couldn't be parsed as an octal number");
     assert_refused("t-octal", "1000", "argument must be between 0 and 777 inclusive");
 }
-static void test_one_of_and_several_of(void **state) {
+FIXTURE_TEST(test_one_of_and_several_of) {
     assert_set("t-mode", "FAST", "fast");
     assert_refused("t-mode", "medium", "argument(s) must be one of the following: slow, fast");
     assert_set("t-several", "save now", "save now");
@@ -165,7 +167,7 @@ static void test_one_of_and_several_of(void **state) {
     assert_refused("t-several", "save bogus", "argument(s) must be one of the following: default, save, now, force");
     assert_refused("t-several", "", "argument(s) must be one of the following: default, save, now, force");
 }
-static void test_words(void **state) {
+FIXTURE_TEST(test_words) {
     assert_set("t-words", "x yy  z", "x yy  z");
     assert_int_equal(words.count, 4); /* between two spaces there is an empty word */
     assert_set("t-words", "", "");
@@ -196,7 +198,7 @@ static void assert_fails_at(const char *text, int expected, const char *why) {
     assert_string_equal(reason, why);
     assert_int_equal(line, expected);
 }
-static void test_a_file_is_read_line_by_line(void **state) {
+FIXTURE_TEST(test_a_file_is_read_line_by_line) {
     assert_loads(
         "# comment\n\n  t-number 20\t\r\nT-FLAG no\r\n   # another\nt-name \"a \\\"b\\\" \\x41\\n\"\nt-words 'x y' z");
     assert_shows("t-number", "20");
@@ -212,7 +214,7 @@ static void test_a_file_is_read_line_by_line(void **state) {
     assert_int_equal(words.count, 0);
     assert_loads("");
 }
-static void test_a_wrong_line_is_named(void **state) {
+FIXTURE_TEST(test_a_wrong_line_is_named) {
     assert_fails_at("t-number 20\n\n# x\nt-bogus 1\n", 4, "Bad directive or wrong number of arguments");
     assert_fails_at("t-number\n", 1, "wrong number of arguments");
     assert_fails_at("t-number 2 4", 1, "wrong number of arguments");
@@ -227,7 +229,7 @@ static char *write_file(const char *text) {
     close(fd);
     return mem_strdup(path);
 }
-static void test_includes_are_read_in_their_place(void **state) {
+FIXTURE_TEST(test_includes_are_read_in_their_place) {
     char *inner = write_file("t-number 40\nt-flag no\n"), text[256];
     snprintf(text, sizeof text, "t-number 20\ninclude %s\nt-flag yes\ninclude /nonexistent/*.conf\n", inner);
     assert_loads(text);
@@ -242,7 +244,7 @@ static void test_includes_are_read_in_their_place(void **state) {
     unlink(wrong);
     mem_free(wrong);
 }
-static void test_a_file_that_includes_itself_ends(void **state) {
+FIXTURE_TEST(test_a_file_that_includes_itself_ends) {
     char *path = write_file("");
     char text[128];
     snprintf(text, sizeof text, "include %s\n", path);
@@ -265,7 +267,7 @@ static void assert_command_line(char **arguments, const char *text) {
     assert_memory_equal(got.data, text, got.len);
     memory_output_free(&out);
 }
-static void test_the_command_line_becomes_lines(void **state) {
+FIXTURE_TEST(test_the_command_line_becomes_lines) {
     assert_command_line((char *[]){"--port", "7000", "--name", "a b", "c\"", NULL},
                         "\nport \"7000\"\nname \"a b\" \"c\\\"\"");
     assert_command_line((char *[]){"--port", "--name", NULL}, "\nport \"--name\"");
@@ -283,18 +285,18 @@ static void assert_rewrites(const char *old, const char *new) {
     assert_string_equal(memory_output_slice(&out).data, new);
     memory_output_free(&out);
 }
-static void test_rewrite_keeps_what_is_no_option(void **state) {
+FIXTURE_TEST(test_rewrite_keeps_what_is_no_option) {
     assert_rewrites("# one\n\nunknown 3\nuser joe on\n  # two \r", "# one\n\nunknown 3\nuser joe on\n# two\n");
     assert_rewrites("", "");
 }
-static void test_rewrite_collapses_blank_lines_and_those_of_removed_options(void **state) {
+FIXTURE_TEST(test_rewrite_collapses_blank_lines_and_those_of_removed_options) {
     assert_rewrites("\n\n# a\n \n\t\n# b", "\n# a\n\n# b\n");
     assert_rewrites("t-number 3\n# a\nt-number 4\n\nt-number 5\n# b", "t-number 10\n# a\n\n# b\n");
     /* What follows the last newline counts as a line. */
     assert_rewrites("# a\n", "# a\n\n");
     assert_rewrites("# a\n\n", "# a\n\n");
 }
-static void test_rewrite_changes_lines_in_place_and_appends(void **state) {
+FIXTURE_TEST(test_rewrite_changes_lines_in_place_and_appends) {
     set("t-number", "20");
     set("t-size", "2gb");
     set("t-name", "a \"b\"\n");
@@ -303,11 +305,11 @@ static void test_rewrite_changes_lines_in_place_and_appends(void **state) {
                     "# top\nt-number 20\n# end\n\n# Generated by CONFIG REWRITE\nt-name \"a \\\"b\\\"\\n\"\nt-several "
                     "now force\nt-size 2gb\n");
 }
-static void test_rewrite_drops_repeated_lines_and_keeps_defaults_that_were_there(void **state) {
+FIXTURE_TEST(test_rewrite_drops_repeated_lines_and_keeps_defaults_that_were_there) {
     assert_rewrites("t-number 3\nt-flag no\nt-number 4\nt-old-number 6", "t-number 10\nt-flag yes\n\n");
     assert_rewrites("t-old-number 8", "t-old-number 10\n");
 }
-static void test_rewriting_twice_changes_nothing_more(void **state) {
+FIXTURE_TEST(test_rewriting_twice_changes_nothing_more) {
     set("t-words", "x y");
     assert_rewrites("# c\n", "# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n");
     assert_rewrites("# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n\n",
@@ -316,7 +318,7 @@ static void test_rewriting_twice_changes_nothing_more(void **state) {
     assert_rewrites("# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n",
                     "# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n\nt-flag no\n");
 }
-static void test_what_is_rewritten_can_be_read(void **state) {
+FIXTURE_TEST(test_what_is_rewritten_can_be_read) {
     set("t-name", " \"'\\\n\x01\xff# ");
     set("t-words", "a#b #c 'd");
     set("t-share", "7%");
@@ -335,7 +337,7 @@ static void test_what_is_rewritten_can_be_read(void **state) {
     memory_output_free(&out);
 }
 
-static void test_options_can_be_removed_and_registered_again(void **state) {
+FIXTURE_TEST(test_options_can_be_removed_and_registered_again) {
     static char *text;
     static struct config_strings list;
     static int count;
@@ -367,17 +369,5 @@ static void test_options_can_be_removed_and_registered_again(void **state) {
 }
 
 int main(void) {
-#define TEST(test) cmocka_unit_test_setup(test, put_defaults)
-    return RUN_TESTS_WITH(setup, NULL, TEST(test_defaults_are_set_when_registered),
-                          TEST(test_names_and_aliases_ignore_case), TEST(test_booleans),
-                          TEST(test_integers_and_their_limits), TEST(test_sizes_and_percentages),
-                          TEST(test_octal_numbers), TEST(test_one_of_and_several_of), TEST(test_words),
-                          TEST(test_a_file_is_read_line_by_line), TEST(test_a_wrong_line_is_named),
-                          TEST(test_includes_are_read_in_their_place), TEST(test_a_file_that_includes_itself_ends),
-                          TEST(test_the_command_line_becomes_lines), TEST(test_rewrite_keeps_what_is_no_option),
-                          TEST(test_rewrite_collapses_blank_lines_and_those_of_removed_options),
-                          TEST(test_rewrite_changes_lines_in_place_and_appends),
-                          TEST(test_rewrite_drops_repeated_lines_and_keeps_defaults_that_were_there),
-                          TEST(test_rewriting_twice_changes_nothing_more), TEST(test_what_is_rewritten_can_be_read),
-                          TEST(test_options_can_be_removed_and_registered_again));
+    return RUN_TESTS_WITH(setup, NULL);
 }

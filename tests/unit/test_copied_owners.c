@@ -38,7 +38,7 @@ static void read_copy(void) {
     copied_owners_read_aux(SLICE("cluster-slot-owners"), slice_make(text, text_len));
 }
 
-static void slots_of_a_stranger_wait_for_a_later_claim(void **state) {
+TEST(slots_of_a_stranger_wait_for_a_later_claim) {
     build();
     struct cluster_node *owner = this_cluster->slots.owner[7];
     add(stranger(1), owner->config_epoch + 1, "7-8 10-10");
@@ -54,7 +54,7 @@ static void slots_of_a_stranger_wait_for_a_later_claim(void **state) {
     end();
 }
 
-static void a_primary_that_is_known_is_believed(void **state) {
+TEST(a_primary_that_is_known_is_believed) {
     build();
     const struct cluster_node *one = sim.machines[1].cluster->myself, *owner = this_cluster->slots.owner[0];
     unsigned slot = 0;
@@ -69,7 +69,7 @@ static void a_primary_that_is_known_is_believed(void **state) {
     end();
 }
 
-static void a_copy_that_names_a_slot_twice_is_read_up_to_there(void **state) {
+TEST(a_copy_that_names_a_slot_twice_is_read_up_to_there) {
     build();
     add(stranger(1), 1000, "0-5");
     add(stranger(2), 1000, "9-9 5-5");
@@ -80,7 +80,7 @@ static void a_copy_that_names_a_slot_twice_is_read_up_to_there(void **state) {
     end();
 }
 
-static void a_damaged_list_is_read_up_to_there(void **state) {
+TEST(a_damaged_list_is_read_up_to_there) {
     static const char *const damaged[] = {"9", "9-", "-9", "9-99999", "9-9 x", "9-9  10-10"};
     for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
         build();
@@ -94,7 +94,7 @@ static void a_damaged_list_is_read_up_to_there(void **state) {
     }
 }
 
-static void the_memory_for_strangers_is_bounded(void **state) {
+TEST(the_memory_for_strangers_is_bounded) {
     enum { STRANGERS = 10000 };
     build();
     for (unsigned i = 0; i < STRANGERS; i++) {
@@ -111,9 +111,5 @@ static void the_memory_for_strangers_is_bounded(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(slots_of_a_stranger_wait_for_a_later_claim),
-                     cmocka_unit_test(a_primary_that_is_known_is_believed),
-                     cmocka_unit_test(a_copy_that_names_a_slot_twice_is_read_up_to_there),
-                     cmocka_unit_test(a_damaged_list_is_read_up_to_there),
-                     cmocka_unit_test(the_memory_for_strangers_is_bounded));
+    return RUN_TESTS();
 }

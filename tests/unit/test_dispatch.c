@@ -162,7 +162,9 @@ static struct command *found(const char *name) {
 
 /* --- Lookup --- */
 
-static void names_are_found_in_any_case(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, set_up, tear_down)
+
+FIXTURE_TEST(names_are_found_in_any_case) {
     assert_string_equal(run("ok"), "+OK\r\n");
     assert_string_equal(run("OK"), "+OK\r\n");
     assert_string_equal(run("oK x"), "+OK\r\n");
@@ -172,7 +174,7 @@ static void names_are_found_in_any_case(void **state) {
     assert_null(found("one"));
 }
 
-static void names_that_look_alike_are_not_taken_for_each_other(void **state) {
+FIXTURE_TEST(names_that_look_alike_are_not_taken_for_each_other) {
     /* The last byte of each differs from the correct one in the bit of ASCII case. */
     static const char *const wrong[] = {
         "o", "okk", "ko", "ge", "gett", "a\rrather-long-name-of-a-command", "a-rather-long-nbme-of-a-command"};
@@ -184,7 +186,7 @@ static void names_that_look_alike_are_not_taken_for_each_other(void **state) {
     assert_null(command_lookup(1, &empty, NULL));
 }
 
-static void keys_are_found(void **state) {
+FIXTURE_TEST(keys_are_found) {
     struct key_position keys[8];
     struct slice get[] = {SLICE("get"), SLICE("a")};
     assert_int_equal(command_find_keys(found("get"), 2, get, keys, 8), 1);
@@ -209,7 +211,7 @@ static void keys_are_found(void **state) {
     assert_int_equal(command_find_keys(found("xread"), 3, xread, keys, 8), 0);
 }
 
-static void a_renamed_command_has_its_new_name_only(void **state) {
+FIXTURE_TEST(a_renamed_command_has_its_new_name_only) {
     assert_null(command_rename(SLICE("silent"), SLICE("Quiet")));
     assert_memory_equal(run("silent"), "-ERR unknown command", 20);
     assert_string_equal(run("quiet"), "+OK\r\n");
@@ -223,7 +225,7 @@ static void a_renamed_command_has_its_new_name_only(void **state) {
 
 /* --- Rejection --- */
 
-static void refusals_have_valkeys_texts(void **state) {
+FIXTURE_TEST(refusals_have_valkeys_texts) {
     assert_string_equal(run("foo a b"), "-ERR unknown command 'foo', with args beginning with: 'a' 'b' \r\n");
     assert_string_equal(run("foo"), "-ERR unknown command 'foo', with args beginning with: \r\n");
     assert_string_equal(run("get"), "-ERR wrong number of arguments for 'get' command\r\n");
@@ -233,7 +235,7 @@ static void refusals_have_valkeys_texts(void **state) {
     assert_string_equal(run("many two"), "-ERR wrong number of arguments for 'many|two' command\r\n");
 }
 
-static void an_unknown_command_is_shown_in_part(void **state) {
+FIXTURE_TEST(an_unknown_command_is_shown_in_part) {
     char line[2048], expected[512];
     memset(line, 'x', 600);
     line[200] = line[400] = ' ';
@@ -243,7 +245,7 @@ static void an_unknown_command_is_shown_in_part(void **state) {
     assert_string_equal(run(line), expected);
 }
 
-static void an_unauthenticated_client_may_run_few_commands(void **state) {
+FIXTURE_TEST(an_unauthenticated_client_may_run_few_commands) {
     struct slice words[] = {SLICE("secret")}, none[] = {SLICE("")};
     assert_null(config_assign("requirepass", 1, words));
     client->authenticated = false;
@@ -272,7 +274,7 @@ static enum filter_answer ask(struct client *who, const struct command *command,
     return answer;
 }
 
-static void a_filter_rejects_commands(void **state) {
+FIXTURE_TEST(a_filter_rejects_commands) {
     struct command_filter filter = {.order = FILTER_MEMORY, .flags = CMD_WRITE, .ask = ask};
     uint64_t rejected = found("write")->rejected, calls = found("write")->calls;
     dispatch_add_filter(&filter);
@@ -299,7 +301,7 @@ static enum filter_answer first_ask(struct client *who, const struct command *co
     return FILTER_REFUSE;
 }
 
-static void filters_run_in_order(void **state) {
+FIXTURE_TEST(filters_run_in_order) {
     struct command_filter late = {.order = FILTER_LOADING, .ask = ask}, early = {.order = FILTER_ACL, .ask = first_ask};
     answer = FILTER_REFUSE;
     dispatch_add_filter(&late);
@@ -312,7 +314,7 @@ static void filters_run_in_order(void **state) {
 
 /* --- Around the call --- */
 
-static void calls_and_failures_are_counted(void **state) {
+FIXTURE_TEST(calls_and_failures_are_counted) {
     struct command *two = found("many|two");
     uint64_t calls = two->calls, failed = two->failed, total = dispatch_commands, errors = errorstats_total();
     run("many two x");
@@ -326,7 +328,7 @@ static void calls_and_failures_are_counted(void **state) {
     assert_null(two->latency);
 }
 
-static void errors_are_counted_by_their_code(void **state) {
+FIXTURE_TEST(errors_are_counted_by_their_code) {
     struct reply none = {0};
     errorstats_reset();
     for (int i = 0; i < 200; i++) {
@@ -340,7 +342,7 @@ static void errors_are_counted_by_their_code(void **state) {
     assert_int_equal(errorstats_total(), 202);
 }
 
-static void a_write_is_propagated_once(void **state) {
+FIXTURE_TEST(a_write_is_propagated_once) {
     uint64_t dirty = server.dirty;
     run("ok");
     assert_string_equal(heard.data, "");
@@ -378,7 +380,7 @@ static void run_large(const char *name, struct blob *blob) {
     reader->larges_count = 0;
 }
 
-static void large_arguments_are_propagated_by_reference(void **state) {
+FIXTURE_TEST(large_arguments_are_propagated_by_reference) {
     propagate_listen(&detail_listener);
     struct blob *blob = blob_new(REQUEST_LARGE_MIN, REQUEST_LARGE_MIN);
     memset(blob->data, 'x', blob->len);
@@ -396,7 +398,7 @@ static void large_arguments_are_propagated_by_reference(void **state) {
     propagate_unlisten(&detail_listener);
 }
 
-static void the_propagation_offset_counts_commands(void **state) {
+FIXTURE_TEST(the_propagation_offset_counts_commands) {
     uint64_t before = propagation_offset();
     propagate_listen(&detail_listener);
     run("write x");
@@ -409,7 +411,7 @@ static void the_propagation_offset_counts_commands(void **state) {
     propagate_unlisten(&detail_listener);
 }
 
-static void the_origin_of_a_command_is_reported(void **state) {
+FIXTURE_TEST(the_origin_of_a_command_is_reported) {
     propagate_listen(&detail_listener);
     run("write x");
     assert_int_equal(last_seen.origin, PROPAGATION_LOCAL);
@@ -429,7 +431,7 @@ static void the_origin_of_a_command_is_reported(void **state) {
     propagate_unlisten(&detail_listener);
 }
 
-static void a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs(void **state) {
+FIXTURE_TEST(a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs) {
     propagate_unlisten(&listener);
     propagate_begin();
     propagate(0, 1, (struct slice[]){SLICE("a")}, NULL);
@@ -445,7 +447,7 @@ static void a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs(vo
     assert_string_equal(heard.data, "(b;)");
 }
 
-static void a_user_decides_which_password_it_accepts(void **state) {
+FIXTURE_TEST(a_user_decides_which_password_it_accepts) {
     struct user user = {.name = "somebody", .flags = USER_ENABLED};
     unsigned char secret[SHA256_SIZE], other[SHA256_SIZE];
     sha256_digest(SLICE("secret"), secret);
@@ -471,7 +473,7 @@ static void a_user_decides_which_password_it_accepts(void **state) {
     assert_false(user_accepts(&user, SLICE("anything")));
 }
 
-static void users_are_found_by_name_in_order(void **state) {
+FIXTURE_TEST(users_are_found_by_name_in_order) {
     static const char *const names[] = {"zoe", "amy", "default2", "", "Default"};
     for (size_t i = 0; i < 5; i++) assert_null(user_find(slice_of(names[i])));
     for (size_t i = 0; i < 5; i++) assert_string_equal(user_add(slice_of(names[i]))->name, names[i]);
@@ -483,7 +485,7 @@ static void users_are_found_by_name_in_order(void **state) {
     assert_ptr_equal(user_find(SLICE("default")), &user_default);
 }
 
-static void a_client_acts_as_the_user_it_logged_in_as(void **state) {
+FIXTURE_TEST(a_client_acts_as_the_user_it_logged_in_as) {
     assert_ptr_equal(client->user, &user_default);
     assert_ptr_equal(user_find(SLICE("default")), &user_default);
     assert_null(user_find(SLICE("Default")));
@@ -515,7 +517,7 @@ static void slow_unregister_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-static void commands_can_be_removed_and_registered_again(void **state) {
+FIXTURE_TEST(commands_can_be_removed_and_registered_again) {
     size_t before = commands_count();
     for (int i = 0; i < 3; i++) {
         commands_register(passing);
@@ -542,14 +544,14 @@ static void commands_can_be_removed_and_registered_again(void **state) {
     assert_string_equal(run("ok"), "+OK\r\n");
 }
 
-static void a_command_can_remove_itself_while_it_runs(void **state) {
+FIXTURE_TEST(a_command_can_remove_itself_while_it_runs) {
     commands_register(passing);
     assert_string_equal(run("passing-away"), "+OK\r\n");
     assert_string_equal(run("passing-away"), "-ERR unknown command 'passing-away', with args beginning with: \r\n");
     assert_null(command_find(SLICE("passing")));
 }
 
-static void nothing_is_recorded_without_a_listener(void **state) {
+FIXTURE_TEST(nothing_is_recorded_without_a_listener) {
     propagate_unlisten(&listener);
     run("twice");
     propagate_listen(&listener);
@@ -557,7 +559,7 @@ static void nothing_is_recorded_without_a_listener(void **state) {
     assert_string_equal(heard.data, "");
 }
 
-static void a_client_may_be_freed_by_its_own_command(void **state) {
+FIXTURE_TEST(a_client_may_be_freed_by_its_own_command) {
     /* Without a loop its memory would be freed immediately, so another client's command frees it. */
     struct client *other = client_new(NULL);
     uint64_t id = other->id;
@@ -573,7 +575,7 @@ static void a_client_may_be_freed_by_its_own_command(void **state) {
     client = NULL;
 }
 
-static void secrets_are_marked(void **state) {
+FIXTURE_TEST(secrets_are_marked) {
     run("redact a b");
     assert_int_equal(client->redacted, 2);
     run("ok");
@@ -601,7 +603,7 @@ static void first_reported(const struct client *shown, struct client_report *rep
     report->watched_keys = *(int *)client_state(shown, &first);
 }
 
-static void features_keep_their_state_in_slots_of_their_own(void **state) {
+FIXTURE_TEST(features_keep_their_state_in_slots_of_their_own) {
     struct client_report report;
     assert_null(client_state(client, &first)); /* not even registered */
     client_set_state(client, &first, NULL);
@@ -623,7 +625,7 @@ static void features_keep_their_state_in_slots_of_their_own(void **state) {
     assert_int_equal(report.memory, 0);
 }
 
-static void closing_and_reset_tell_every_feature(void **state) {
+FIXTURE_TEST(closing_and_reset_tell_every_feature) {
     client_listen(&stateless);
     client_set_state(client, &first, &first_state);
     client_set_state(client, &second, &second_state);
@@ -645,19 +647,5 @@ static void closing_and_reset_tell_every_feature(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    return RUN_TESTS(TEST(names_are_found_in_any_case), TEST(names_that_look_alike_are_not_taken_for_each_other),
-                     TEST(keys_are_found), TEST(refusals_have_valkeys_texts), TEST(an_unknown_command_is_shown_in_part),
-                     TEST(an_unauthenticated_client_may_run_few_commands), TEST(a_filter_rejects_commands),
-                     TEST(filters_run_in_order), TEST(calls_and_failures_are_counted),
-                     TEST(errors_are_counted_by_their_code), TEST(a_write_is_propagated_once),
-                     TEST(a_user_decides_which_password_it_accepts), TEST(users_are_found_by_name_in_order),
-                     TEST(a_client_acts_as_the_user_it_logged_in_as),
-                     TEST(commands_can_be_removed_and_registered_again),
-                     TEST(a_command_can_remove_itself_while_it_runs), TEST(large_arguments_are_propagated_by_reference),
-                     TEST(the_propagation_offset_counts_commands), TEST(the_origin_of_a_command_is_reported),
-                     TEST(a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs),
-                     TEST(nothing_is_recorded_without_a_listener), TEST(a_client_may_be_freed_by_its_own_command),
-                     TEST(secrets_are_marked), TEST(a_renamed_command_has_its_new_name_only),
-                     TEST(features_keep_their_state_in_slots_of_their_own), TEST(closing_and_reset_tell_every_feature));
+    return RUN_TESTS();
 }

@@ -64,7 +64,9 @@ static void run_until(const int *count, int expected) {
     assert_int_equal(*count, expected);
 }
 
-static void timers_fire_in_order_of_due_time(void **state) {
+#define LOOP_TEST(name) TEST_WITH(name, setup, teardown)
+
+LOOP_TEST(timers_fire_in_order_of_due_time) {
     struct test_timer timers[1000];
     memset(timers, 0, sizeof timers);
     fired_count = 0;
@@ -77,7 +79,7 @@ static void timers_fire_in_order_of_due_time(void **state) {
     for (int i = 1; i < 1000; i++) assert_true(timers[fired[i - 1]].timer.due_us <= timers[fired[i]].timer.due_us);
 }
 
-static void cancelled_and_reset_timers_keep_the_order(void **state) {
+LOOP_TEST(cancelled_and_reset_timers_keep_the_order) {
     enum { COUNT = 500 };
     struct test_timer timers[COUNT];
     memset(timers, 0, sizeof timers);
@@ -109,7 +111,7 @@ static int periodic_calls;
 static uint64_t periodic(struct event_timer *timer) {
     return ++periodic_calls < 4 ? 1000 : 0;
 }
-static void a_timer_repeats_until_it_returns_zero(void **state) {
+LOOP_TEST(a_timer_repeats_until_it_returns_zero) {
     struct event_timer timer = {0};
     periodic_calls = 0;
     event_timer_set(loop, &timer, 1000, periodic);
@@ -122,13 +124,13 @@ static uint64_t free_itself(struct event_timer *timer) {
     fired_count++;
     return 0;
 }
-static void a_timer_may_free_itself(void **state) {
+LOOP_TEST(a_timer_may_free_itself) {
     fired_count = 0;
     for (int i = 0; i < 10; i++) event_timer_set(loop, mem_calloc(1, sizeof(struct event_timer)), 100, free_itself);
     run_until(&fired_count, 10);
 }
 
-static void a_turn_waits_no_longer_than_the_next_timer(void **state) {
+LOOP_TEST(a_turn_waits_no_longer_than_the_next_timer) {
     struct test_timer timer = {.number = 1};
     fired_count = 0;
     event_timer_set(loop, &timer.timer, 3000, note_timer);
@@ -150,7 +152,7 @@ static void remove_victim(struct event_io *io, int mask) {
     w->calls++;
     if (w->victim) event_io_remove(loop, &w->victim->io);
 }
-static void a_watch_removed_by_another_handler_is_not_called(void **state) {
+LOOP_TEST(a_watch_removed_by_another_handler_is_not_called) {
     struct test_io a = {0}, b = {0};
     int fd_a = eventfd(1, EFD_NONBLOCK), fd_b = eventfd(1, EFD_NONBLOCK);
     a.victim = &b, b.victim = &a;
@@ -164,7 +166,7 @@ static void a_watch_removed_by_another_handler_is_not_called(void **state) {
     close(fd_b);
 }
 
-static void a_reused_descriptor_does_not_get_its_predecessors_event(void **state) {
+LOOP_TEST(a_reused_descriptor_does_not_get_its_predecessors_event) {
     struct test_io first = {0}, second = {0}, third = {0};
     int fd1 = eventfd(1, EFD_NONBLOCK), fd2 = eventfd(1, EFD_NONBLOCK);
     first.victim = &second;
@@ -185,7 +187,7 @@ static void a_reused_descriptor_does_not_get_its_predecessors_event(void **state
     close(fd3);
 }
 
-static void the_mask_of_a_watch_can_change(void **state) {
+LOOP_TEST(the_mask_of_a_watch_can_change) {
     struct test_io w = {0};
     int fd = eventfd(0, EFD_NONBLOCK);
     event_io_set(loop, &w.io, fd, EVENT_READ, remove_victim);
@@ -220,7 +222,7 @@ static uint64_t turn_inside(struct event_timer *timer) {
     runs_seen_in_inner_turn = deferred_by_timer->runs;
     return 0;
 }
-static void deferred_work_runs_once_at_the_end_of_the_turn(void **state) {
+LOOP_TEST(deferred_work_runs_once_at_the_end_of_the_turn) {
     struct test_deferred d = {0};
     event_loop_defer(loop, &d.deferred, run_deferred);
     event_loop_defer(loop, &d.deferred, run_deferred);
@@ -230,7 +232,7 @@ static void deferred_work_runs_once_at_the_end_of_the_turn(void **state) {
     event_loop_turn(loop, 0);
     assert_int_equal(d.runs, 1);
 }
-static void deferred_work_that_defers_itself_runs_in_the_next_turn(void **state) {
+LOOP_TEST(deferred_work_that_defers_itself_runs_in_the_next_turn) {
     struct test_deferred d = {.again = true};
     event_loop_defer(loop, &d.deferred, run_deferred);
     event_loop_turn(loop, 0);
@@ -239,7 +241,7 @@ static void deferred_work_that_defers_itself_runs_in_the_next_turn(void **state)
     event_loop_turn(loop, 0);
     assert_int_equal(d.runs, 2);
 }
-static void a_nested_iteration_runs_no_deferred_work(void **state) {
+LOOP_TEST(a_nested_iteration_runs_no_deferred_work) {
     struct test_deferred d = {0};
     struct event_timer timer = {0};
     deferred_by_timer = &d;
@@ -270,7 +272,7 @@ static bool prepare_test(struct event_poller *poller) {
     return !p->refuse_sleep;
 }
 
-static void a_busy_poller_keeps_the_loop_from_sleeping(void **state) {
+LOOP_TEST(a_busy_poller_keeps_the_loop_from_sleeping) {
     struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test}, .work = 100};
     event_poller_add(loop, &p.poller);
     uint64_t sleeps = event_loop_stats(loop)->sleeps;
@@ -280,7 +282,7 @@ static void a_busy_poller_keeps_the_loop_from_sleeping(void **state) {
     assert_int_equal(p.polls, 100);
     event_poller_remove(loop, &p.poller);
 }
-static void a_poller_spins_for_its_time_and_then_sleeps(void **state) {
+LOOP_TEST(a_poller_spins_for_its_time_and_then_sleeps) {
     struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 20000}, .work = 1};
     event_poller_add(loop, &p.poller);
     clock_update();
@@ -294,7 +296,7 @@ static void a_poller_spins_for_its_time_and_then_sleeps(void **state) {
     assert_true(p.polls > 1);
     event_poller_remove(loop, &p.poller);
 }
-static void a_poller_that_found_something_while_arming_prevents_sleep(void **state) {
+LOOP_TEST(a_poller_that_found_something_while_arming_prevents_sleep) {
     struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test}, .refuse_sleep = true};
     event_poller_add(loop, &p.poller);
     uint64_t begin = clock_monotonic_us();
@@ -302,7 +304,7 @@ static void a_poller_that_found_something_while_arming_prevents_sleep(void **sta
     assert_true(clock_monotonic_us() - begin < PATIENCE_US);
     event_poller_remove(loop, &p.poller);
 }
-static void a_descriptor_is_served_while_a_poller_spins(void **state) {
+LOOP_TEST(a_descriptor_is_served_while_a_poller_spins) {
     struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 2 * PATIENCE_US},
                             .work = 1};
     struct test_io w = {0};
@@ -323,7 +325,7 @@ static struct test_poller spinning_poller(void) {
     return (struct test_poller){
         .poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 2 * PATIENCE_US}, .work = 1};
 }
-static void a_spinning_iteration_polls_repeatedly(void **state) {
+LOOP_TEST(a_spinning_iteration_polls_repeatedly) {
     struct test_poller p = spinning_poller();
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0);
@@ -340,7 +342,7 @@ static void a_spinning_iteration_polls_repeatedly(void **state) {
     if (!event_loop_stats(loop)->spin_pauses) assert_int_equal(p.prepared, 0);
     event_poller_remove(loop, &p.poller);
 }
-static void a_nonblocking_iteration_polls_once(void **state) {
+LOOP_TEST(a_nonblocking_iteration_polls_once) {
     struct test_poller p = spinning_poller();
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0);
@@ -349,7 +351,7 @@ static void a_nonblocking_iteration_polls_once(void **state) {
     assert_int_equal(p.polls, 2);
     event_poller_remove(loop, &p.poller);
 }
-static void a_spinning_iteration_yields_the_cpu(void **state) {
+LOOP_TEST(a_spinning_iteration_yields_the_cpu) {
     struct test_poller p = spinning_poller();
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0); /* the poller has its work */
@@ -360,7 +362,7 @@ static void a_spinning_iteration_yields_the_cpu(void **state) {
 }
 
 static void ignore_event(struct event_io *io, int mask) {}
-static void after_short_sleeps_the_loop_looks_for_events_before_it_sleeps(void **state) {
+LOOP_TEST(after_short_sleeps_the_loop_looks_for_events_before_it_sleeps) {
     const struct event_loop_stats *stats = event_loop_stats(loop);
     struct event_io io = {0};
     int fd = eventfd(1, EFD_NONBLOCK);
@@ -385,7 +387,7 @@ static void after_short_sleeps_the_loop_looks_for_events_before_it_sleeps(void *
     close(fd);
 }
 
-static void after_long_yields_the_loop_sleeps_for_a_pause(void **state) {
+LOOP_TEST(after_long_yields_the_loop_sleeps_for_a_pause) {
     enum { LONG_US = 9 * 1000, FACTOR = 20, WAIT_US = 500 };
     const struct event_loop_stats *stats = event_loop_stats(loop);
     struct test_poller p = spinning_poller();
@@ -405,7 +407,7 @@ static void after_long_yields_the_loop_sleeps_for_a_pause(void **state) {
     event_poller_remove(loop, &p.poller);
 }
 
-static void short_losses_cause_a_pause_when_they_add_up(void **state) {
+LOOP_TEST(short_losses_cause_a_pause_when_they_add_up) {
     enum { LONG_US = 700, SUM_US = 8000 };
     struct test_poller p = spinning_poller();
     p.poller.spin_us = EVENT_SPIN_ALWAYS_US - 1;
@@ -421,7 +423,7 @@ static void short_losses_cause_a_pause_when_they_add_up(void **state) {
     event_poller_remove(loop, &p.poller);
 }
 
-static void a_poller_that_spins_for_long_has_no_pauses(void **state) {
+LOOP_TEST(a_poller_that_spins_for_long_has_no_pauses) {
     struct test_poller p = spinning_poller();
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0);
@@ -434,7 +436,7 @@ static void a_poller_that_spins_for_long_has_no_pauses(void **state) {
     event_poller_remove(loop, &p.poller);
 }
 
-static void pauses_grow_to_two_seconds_while_the_cpu_is_lost(void **state) {
+LOOP_TEST(pauses_grow_to_two_seconds_while_the_cpu_is_lost) {
     enum { LONG_US = 120 * 1000, MOST_US = 2000 * 1000, WAIT_US = 10 * 1000 };
     struct test_poller p = spinning_poller();
     event_poller_add(loop, &p.poller);
@@ -446,7 +448,7 @@ static void pauses_grow_to_two_seconds_while_the_cpu_is_lost(void **state) {
     event_poller_remove(loop, &p.poller);
 }
 
-static void a_loop_with_work_stops_spinning_after_involuntary_switches(void **state) {
+LOOP_TEST(a_loop_with_work_stops_spinning_after_involuntary_switches) {
     enum { LOOKS = 5 };
     const struct event_loop_stats *stats = event_loop_stats(loop);
     struct test_poller p = spinning_poller();
@@ -465,7 +467,7 @@ static void a_loop_with_work_stops_spinning_after_involuntary_switches(void **st
     event_poller_remove(loop, &p.poller);
 }
 
-static void a_wake_up_and_deferred_work_end_a_spin(void **state) {
+LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin) {
     struct test_poller p = spinning_poller();
     struct test_deferred d = {0};
     event_poller_add(loop, &p.poller);
@@ -479,7 +481,7 @@ static void a_wake_up_and_deferred_work_end_a_spin(void **state) {
     assert_int_equal(p.polls, 3);
     event_poller_remove(loop, &p.poller);
 }
-static void a_timer_is_fired_while_a_poller_spins(void **state) {
+LOOP_TEST(a_timer_is_fired_while_a_poller_spins) {
     struct test_poller p = spinning_poller();
     struct test_timer t = {0};
     event_poller_add(loop, &p.poller);
@@ -492,7 +494,7 @@ static void a_timer_is_fired_while_a_poller_spins(void **state) {
     assert_true(took >= 300 && took < PATIENCE_US);
     event_poller_remove(loop, &p.poller);
 }
-static void a_followed_clock_goes_on_and_comes_back_from_a_frozen_one(void **state) {
+LOOP_TEST(a_followed_clock_goes_on_and_comes_back_from_a_frozen_one) {
     clock_update();
     uint64_t before = clock_mono();
     usleep(100);
@@ -508,7 +510,7 @@ static void a_followed_clock_goes_on_and_comes_back_from_a_frozen_one(void **sta
     clock_follow();
     assert_true(clock_data_ms() > frozen);
 }
-static void pollers_may_leave_while_they_are_polled(void **state) {
+LOOP_TEST(pollers_may_leave_while_they_are_polled) {
     struct test_poller p[3];
     memset(p, 0, sizeof p);
     for (int i = 0; i < 3; i++) {
@@ -533,7 +535,7 @@ static void *wake_soon(void *argument) {
     }
     return NULL;
 }
-static void another_thread_can_end_the_wait(void **state) {
+LOOP_TEST(another_thread_can_end_the_wait) {
     pthread_t thread;
     uint64_t begin = clock_monotonic_us();
     turns_ended = 0;
@@ -554,7 +556,7 @@ static bool hook_awake(void *context) {
     strcat(hook_order, "a");
     return false;
 }
-static void hooks_run_around_the_wait(void **state) {
+LOOP_TEST(hooks_run_around_the_wait) {
     event_loop_set_hooks(loop,
                          &(struct event_hooks){.before_wait = hook_before, .asleep = hook_asleep, .awake = hook_awake});
     hook_order[0] = '\0';
@@ -599,7 +601,7 @@ static bool shared_awake(void *context) {
     if (shared.started) pthread_join(shared.thread, NULL);
     return shared.started;
 }
-static void another_thread_uses_the_loop_during_the_wait(void **state) {
+LOOP_TEST(another_thread_uses_the_loop_during_the_wait) {
     memset(&shared, 0, sizeof shared);
     assert_int_equal(pipe(shared.pipe), 0);
     assert_int_equal(write(shared.pipe[1], "x", 1), 1);
@@ -618,7 +620,7 @@ static uint64_t stop_loop(struct event_timer *timer) {
     event_loop_stop(loop);
     return 0;
 }
-static void run_returns_after_stop(void **state) {
+LOOP_TEST(run_returns_after_stop) {
     struct event_timer timer = {0};
     event_timer_set(loop, &timer, 1000, stop_loop);
     event_loop_run(loop);
@@ -630,7 +632,7 @@ static int attachments_freed;
 static void free_attachment(struct event_attachment *attachment) {
     attachments_freed++;
 }
-static void an_attachment_is_found_by_its_key_and_freed_with_the_loop(void **state) {
+LOOP_TEST(an_attachment_is_found_by_its_key_and_freed_with_the_loop) {
     static const char key_a, key_b;
     struct event_loop *own = event_loop_new();
     struct event_attachment a = {.key = &key_a, .free = free_attachment};
@@ -665,7 +667,7 @@ static void *send_posts(void *argument) {
     }
     return NULL;
 }
-static void posts_of_each_thread_keep_their_order_and_wake_the_loop(void **state) {
+LOOP_TEST(posts_of_each_thread_keep_their_order_and_wake_the_loop) {
     pthread_t senders[SENDERS];
     int numbers[SENDERS];
     memset(next_of, 0, sizeof next_of);
@@ -692,7 +694,7 @@ static void note_answer(struct event_post *post) {
 static void answer_it(struct event_post *post) {
     event_outbox_add(&outbox, &answer);
 }
-static void an_outbox_is_published_before_its_loop_waits(void **state) {
+LOOP_TEST(an_outbox_is_published_before_its_loop_waits) {
     pthread_t thread;
     struct event_post question = {.run = answer_it}, stop = {.run = stop_other};
     other = event_loop_new();
@@ -736,7 +738,7 @@ static void attachment_posts(struct event_attachment *attachment) {
     assert_int_equal(posts_dropped, 3); /* its posts were dropped before it */
     event_loop_post(other, droppable(run_and_free));
 }
-static void posts_that_never_run_are_dropped_with_their_loop(void **state) {
+LOOP_TEST(posts_that_never_run_are_dropped_with_their_loop) {
     static const char key;
     struct event_post kept = {.run = note_answer}; /* without drop(): its sender keeps it */
     struct event_attachment attachment = {.key = &key, .free = attachment_posts};
@@ -760,31 +762,5 @@ static void posts_that_never_run_are_dropped_with_their_loop(void **state) {
 }
 
 int main(void) {
-#define LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    return RUN_TESTS(
-        LOOP_TEST(timers_fire_in_order_of_due_time), LOOP_TEST(cancelled_and_reset_timers_keep_the_order),
-        LOOP_TEST(a_timer_repeats_until_it_returns_zero), LOOP_TEST(a_timer_may_free_itself),
-        LOOP_TEST(a_turn_waits_no_longer_than_the_next_timer),
-        LOOP_TEST(a_watch_removed_by_another_handler_is_not_called),
-        LOOP_TEST(a_reused_descriptor_does_not_get_its_predecessors_event), LOOP_TEST(the_mask_of_a_watch_can_change),
-        LOOP_TEST(deferred_work_runs_once_at_the_end_of_the_turn),
-        LOOP_TEST(deferred_work_that_defers_itself_runs_in_the_next_turn),
-        LOOP_TEST(a_nested_iteration_runs_no_deferred_work), LOOP_TEST(a_busy_poller_keeps_the_loop_from_sleeping),
-        LOOP_TEST(a_poller_spins_for_its_time_and_then_sleeps),
-        LOOP_TEST(a_poller_that_found_something_while_arming_prevents_sleep),
-        LOOP_TEST(a_descriptor_is_served_while_a_poller_spins), LOOP_TEST(a_spinning_iteration_polls_repeatedly),
-        LOOP_TEST(a_nonblocking_iteration_polls_once), LOOP_TEST(a_spinning_iteration_yields_the_cpu),
-        LOOP_TEST(after_short_sleeps_the_loop_looks_for_events_before_it_sleeps),
-        LOOP_TEST(after_long_yields_the_loop_sleeps_for_a_pause),
-        LOOP_TEST(short_losses_cause_a_pause_when_they_add_up), LOOP_TEST(a_poller_that_spins_for_long_has_no_pauses),
-        LOOP_TEST(pauses_grow_to_two_seconds_while_the_cpu_is_lost),
-        LOOP_TEST(a_loop_with_work_stops_spinning_after_involuntary_switches),
-        LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin), LOOP_TEST(a_timer_is_fired_while_a_poller_spins),
-        LOOP_TEST(a_followed_clock_goes_on_and_comes_back_from_a_frozen_one),
-        LOOP_TEST(pollers_may_leave_while_they_are_polled), LOOP_TEST(another_thread_can_end_the_wait),
-        LOOP_TEST(hooks_run_around_the_wait), LOOP_TEST(another_thread_uses_the_loop_during_the_wait),
-        LOOP_TEST(run_returns_after_stop), LOOP_TEST(posts_of_each_thread_keep_their_order_and_wake_the_loop),
-        LOOP_TEST(an_outbox_is_published_before_its_loop_waits),
-        LOOP_TEST(posts_that_never_run_are_dropped_with_their_loop),
-        LOOP_TEST(an_attachment_is_found_by_its_key_and_freed_with_the_loop));
+    return RUN_TESTS();
 }

@@ -76,7 +76,9 @@ static void assert_content(const char *where, const char *expected) {
     assert_string_equal(text, expected);
 }
 
-static void a_file_is_on_disk_when_its_ticket_is_done(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, setup, teardown)
+
+FIXTURE_TEST(a_file_is_on_disk_when_its_ticket_is_done) {
     struct stat st;
     assert_int_equal(file_writer_last_ticket(writer), 0);
     uint64_t ticket = submit(path, "first");
@@ -101,7 +103,7 @@ static void a_file_is_on_disk_when_its_ticket_is_done(void **state) {
     assert_int_equal(results[1].step_us[FILE_STEP_DIR_FSYNC], 0);
 }
 
-static void newer_content_replaces_what_has_not_begun(void **state) {
+FIXTURE_TEST(newer_content_replaces_what_has_not_begun) {
     pthread_mutex_lock(&post_lock);
     file_writer_wait(writer, submit(path, "1"));
     submit(path, "2");
@@ -120,7 +122,7 @@ static void newer_content_replaces_what_has_not_begun(void **state) {
     assert_content(other_path, "4");
 }
 
-static void the_end_of_the_writer_waits_for_what_was_submitted(void **state) {
+FIXTURE_TEST(the_end_of_the_writer_waits_for_what_was_submitted) {
     submit(path, "last");
     file_writer_free(writer);
     writer = NULL;
@@ -128,7 +130,7 @@ static void the_end_of_the_writer_waits_for_what_was_submitted(void **state) {
     assert_content(path, "last");
 }
 
-static void the_step_that_fails_is_reported(void **state) {
+FIXTURE_TEST(the_step_that_fails_is_reported) {
     char missing[200];
     snprintf(missing, sizeof missing, "%s/missing/file", directory);
     file_writer_wait(writer, submit(missing, "x"));
@@ -174,7 +176,7 @@ static void crash_child(int to_parent) {
         if (written.error || write(to_parent, &generation, sizeof generation) < 0) _exit(1);
     }
 }
-static void a_crash_leaves_old_or_new_content(void **state) {
+FIXTURE_TEST(a_crash_leaves_old_or_new_content) {
     unsigned crashes = 0;
     for (int round = 0; round < 30; round++) {
         int ends[2];
@@ -227,7 +229,7 @@ static void take(void *context, const struct file_written *written) {
     assert_int_equal(written->error, 0);
     o->delivered = written->ticket;
 }
-static void the_event_loop_gets_the_tickets(void **state) {
+FIXTURE_TEST(the_event_loop_gets_the_tickets) {
     owner = (struct owner){.loop = event_loop_new(), .post = {.run = deliver}};
     event_loop_take_posts(owner.loop);
     owner.writer = file_writer_new(
@@ -264,7 +266,7 @@ static bool file_is_locked(void) {
     return locked;
 }
 
-static void one_process_at_a_time_has_the_file(void **state) {
+FIXTURE_TEST(one_process_at_a_time_has_the_file) {
     struct file_lock lock, again;
     assert_int_equal(file_lock_take(&lock, path), 0);
     assert_content(path, "");
@@ -289,7 +291,7 @@ static void one_process_at_a_time_has_the_file(void **state) {
     assert_int_equal(take_elsewhere(), 0);
 }
 
-static void a_lock_of_valkey_is_respected(void **state) {
+FIXTURE_TEST(a_lock_of_valkey_is_respected) {
     int fd = open(path, O_RDWR | O_CREAT, 0644);
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
     struct file_lock lock;
@@ -300,7 +302,7 @@ static void a_lock_of_valkey_is_respected(void **state) {
     assert_int_equal(file_lock_take(&lock, "/nonexistent/file"), -ENOENT);
 }
 
-static void a_child_does_not_hold_the_lock(void **state) {
+FIXTURE_TEST(a_child_does_not_hold_the_lock) {
     struct file_lock lock;
     struct file_written written;
     assert_int_equal(file_lock_take(&lock, path), 0);
@@ -318,10 +320,5 @@ static void a_child_does_not_hold_the_lock(void **state) {
 }
 
 int main(void) {
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-    return RUN_TESTS(TEST(a_file_is_on_disk_when_its_ticket_is_done), TEST(newer_content_replaces_what_has_not_begun),
-                     TEST(the_end_of_the_writer_waits_for_what_was_submitted), TEST(the_step_that_fails_is_reported),
-                     TEST(a_crash_leaves_old_or_new_content), TEST(the_event_loop_gets_the_tickets),
-                     TEST(one_process_at_a_time_has_the_file), TEST(a_lock_of_valkey_is_respected),
-                     TEST(a_child_does_not_hold_the_lock));
+    return RUN_TESTS();
 }

@@ -2,7 +2,7 @@
  */
 #include "commands_fixture.h"
 
-static void setting_notifies_and_counts(void **state) {
+FIXTURE_TEST(setting_notifies_and_counts) {
     does("HSET h a 1 b 2", ":2\r\n", 2, "HSET h a 1 b 2\n", "new(h) hset(h) ");
     does("HSET h a 1 c 3", ":1\r\n", 2, "HSET h a 1 c 3\n", "hset(h) ");
     does("HMSET h a 1", OK, 1, "HMSET h a 1\n", "hset(h) ");
@@ -12,7 +12,7 @@ static void setting_notifies_and_counts(void **state) {
     unchanged("HSET h a", "-ERR wrong number of arguments for 'hset' command\r\n");
     unchanged("HSET none a b c", "-ERR wrong number of arguments for 'hset' command\r\n");
 }
-static void deleting_the_last_field_deletes_the_key(void **state) {
+FIXTURE_TEST(deleting_the_last_field_deletes_the_key) {
     run("HSET h a 1 b 2 c 3");
     does("HDEL h none", ":0\r\n", 0, "", "");
     does("HDEL h a none", ":1\r\n", 1, "HDEL h a none\n", "hdel(h) ");
@@ -20,7 +20,7 @@ static void deleting_the_last_field_deletes_the_key(void **state) {
     does("HDEL h b", ":0\r\n", 0, "", "");
     replies("EXISTS h", ":0\r\n");
 }
-static void float_increments_are_propagated_as_their_result(void **state) {
+FIXTURE_TEST(float_increments_are_propagated_as_their_result) {
     does("HINCRBY h n 5", ":5\r\n", 1, "HINCRBY h n 5\n", "new(h) hincrby(h) ");
     does("HINCRBYFLOAT h n 0.1", "$3\r\n5.1\r\n", 1, "HSET h n 5.1\n", "hincrbyfloat(h) ");
     unchanged("HINCRBY h n 1", "-ERR hash value is not an integer\r\n");
@@ -28,13 +28,13 @@ static void float_increments_are_propagated_as_their_result(void **state) {
     unchanged("HINCRBYFLOAT none n x", "-ERR value is not a valid float\r\n");
     replies("EXISTS none", ":0\r\n");
 }
-static void reads_notify_only_misses(void **state) {
+FIXTURE_TEST(reads_notify_only_misses) {
     does("HGET none f", NIL, 0, "", "keymiss(none) ");
     run("HSET h f v");
     does("HGET h none", NIL, 0, "", "");
     does("HGETALL h", "*2\r\n$1\r\nf\r\n$1\r\nv\r\n", 0, "", "");
 }
-static void binary_fields_survive_both_encodings(void **state) {
+FIXTURE_TEST(binary_fields_survive_both_encodings) {
     replies("HSET h \"\\x00\\r\\n\" \"\\xff\\x00\" 007 -0 7 12", ":3\r\n");
     replies("HGET h 007", "$2\r\n-0\r\n");
     replies("HGET h 7", "$2\r\n12\r\n");
@@ -45,7 +45,7 @@ static void binary_fields_survive_both_encodings(void **state) {
     run("HGET h \"\\x00\\r\\n\"");
     assert_memory_equal(memory_output_slice(&reply_memory).data, "$2\r\n\xff\x00\r\n", 8);
 }
-static void values_grow_and_shrink_in_a_table(void **state) {
+FIXTURE_TEST(values_grow_and_shrink_in_a_table) {
     run("HSET h long xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
     char *value = mem_alloc(5000);
     memset(value, 'v', 5000);
@@ -72,8 +72,5 @@ static void values_grow_and_shrink_in_a_table(void **state) {
     replies("HSTRLEN copy long", ":85\r\n");
 }
 int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end, test(setting_notifies_and_counts),
-                          test(deleting_the_last_field_deletes_the_key),
-                          test(float_increments_are_propagated_as_their_result), test(reads_notify_only_misses),
-                          test(binary_fields_survive_both_encodings), test(values_grow_and_shrink_in_a_table));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

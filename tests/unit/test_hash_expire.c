@@ -160,7 +160,7 @@ static void change_something(struct db *db, struct entry *e, int round) {
     }
 }
 
-static void fields_come_change_and_expire(void **state) {
+FIXTURE_TEST(fields_come_change_and_expire) {
     struct db *db = keyspace_db(server.keyspace, 0);
     random_seed(11);
     memset(&model, 0, sizeof model);
@@ -183,7 +183,7 @@ static void fields_come_change_and_expire(void **state) {
     }
 }
 
-static void many_hashes_expire_in_every_database(void **state) {
+FIXTURE_TEST(many_hashes_expire_in_every_database) {
     char text[64];
     for (int id = 0; id < 3; id++)
         for (int i = 0; i < 500; i++) {
@@ -207,7 +207,7 @@ static void many_hashes_expire_in_every_database(void **state) {
     assert_int_equal(db_expiring(keyspace_db(server.keyspace, 2)), 0);
 }
 
-static void a_large_hash_expires_whole(void **state) {
+FIXTURE_TEST(a_large_hash_expires_whole) {
     struct db *db = keyspace_db(server.keyspace, 0);
     struct entry *e = hash_create(db, SLICE("h"));
     char text[64];
@@ -223,7 +223,7 @@ static void a_large_hash_expires_whole(void **state) {
 }
 
 /* The heap of a database follows its entries when they move or are replaced. */
-static void hashes_move_are_replaced_and_flushed(void **state) {
+FIXTURE_TEST(hashes_move_are_replaced_and_flushed) {
     run("HSETEX h PXAT 1700000000500 FIELDS 2 a 1 b 2");
     run("HSET h c 3");
     replies("COPY h copy", ":1\r\n");
@@ -261,7 +261,7 @@ static void hashes_move_are_replaced_and_flushed(void **state) {
     replies("DBSIZE", ":0\r\n");
 }
 
-static void fields_without_expiry_cost_nothing(void **state) {
+FIXTURE_TEST(fields_without_expiry_cost_nothing) {
     skip_if_block_sizes_vary();
     struct db *db = keyspace_db(server.keyspace, 0);
     struct entry *e = hash_create(db, SLICE("h"));
@@ -282,7 +282,7 @@ static void fields_without_expiry_cost_nothing(void **state) {
 
 /* --- The commands --- */
 
-static void times_are_propagated_as_absolute(void **state) {
+FIXTURE_TEST(times_are_propagated_as_absolute) {
     run("HSET h a 1 b 2 c 3");
     does("HEXPIRE h 10 FIELDS 3 a none b", "*3\r\n:1\r\n:-2\r\n:1\r\n", 2,
          "HPEXPIREAT h 1700000010000 FIELDS 3 a none b\n", "hexpire(h) ");
@@ -300,7 +300,7 @@ static void times_are_propagated_as_absolute(void **state) {
     unchanged("HEXPIRE h -1 FIELDS 1 a", "-ERR invalid expire time in 'hexpire' command\r\n");
     unchanged("HEXPIRE h 9223372036854775807 FIELDS 1 a", "-ERR invalid expire time in 'hexpire' command\r\n");
 }
-static void a_time_in_the_past_deletes_the_key(void **state) {
+FIXTURE_TEST(a_time_in_the_past_deletes_the_key) {
     run("HSET h a 1 b 2 c 3");
     does("HEXPIRE h 0 FIELDS 2 a none", "*2\r\n:2\r\n:-2\r\n", 1, "HDEL h a\n", "hexpired(h) ");
     does("HPEXPIREAT h 1700000000000 FIELDS 2 b b", "*2\r\n:2\r\n:-2\r\n", 1, "HDEL h b\n", "hexpired(h) ");
@@ -311,7 +311,7 @@ static void a_time_in_the_past_deletes_the_key(void **state) {
     does("HSETEX h EXAT 1 FIELDS 3 a 5 none 5 b 5", ":1\r\n", 2, "HDEL h a b\n", "hset(h) hexpire(h) hexpired(h) ");
     does("HSETEX h EX 0 FIELDS 1 c 5", ":1\r\n", 1, "HDEL h c\n", "hset(h) hexpire(h) hexpired(h) del(h) ");
 }
-static void hgetex_and_hgetdel(void **state) {
+FIXTURE_TEST(hgetex_and_hgetdel) {
     run("HSET h a 1 b 2 c 3");
     does("HGETEX h FIELDS 2 a none", "*2\r\n$1\r\n1\r\n$-1\r\n", 0, "", "");
     does("HGETEX h EX 10 FIELDS 2 a none", "*2\r\n$1\r\n1\r\n$-1\r\n", 1, "HPEXPIREAT h 1700000010000 FIELDS 1 a\n",
@@ -325,7 +325,7 @@ static void hgetex_and_hgetdel(void **state) {
          "hdel(h) del(h) ");
     does("HGETDEL h FIELDS 1 a", "*1\r\n$-1\r\n", 0, "", "");
 }
-static void hsetex_sets_under_conditions(void **state) {
+FIXTURE_TEST(hsetex_sets_under_conditions) {
     does("HSETEX h XX FIELDS 1 a 1", ":0\r\n", 0, "", "");
     does("HSETEX h FXX FIELDS 1 a 1", ":0\r\n", 0, "", "");
     does("HSETEX h NX FNX EX 10 FIELDS 2 a 1 b 2", ":1\r\n", 2, "HSETEX h PXAT 1700000010000 FIELDS 2 a 1 b 2\n",
@@ -341,7 +341,7 @@ static void hsetex_sets_under_conditions(void **state) {
          "hset(h) hexpire(h) ");
     unchanged("HSETEX h EX -1 FIELDS 1 a 1", "-ERR invalid expire time in 'hsetex' command\r\n");
 }
-static void setting_a_field_drops_its_expiry_and_incrementing_keeps_it(void **state) {
+FIXTURE_TEST(setting_a_field_drops_its_expiry_and_incrementing_keeps_it) {
     run("HSETEX h PX 1000 FIELDS 3 a 1 b 1 c 1");
     does("HSET h a 2", ":0\r\n", 1, "HSET h a 2\n", "hset(h) ");
     does("HINCRBY h b 2", ":3\r\n", 1, "HSETEX h PXAT 1700000001000 FIELDS 1 b 3\n", "hincrby(h) ");
@@ -351,7 +351,7 @@ static void setting_a_field_drops_its_expiry_and_incrementing_keeps_it(void **st
     replies("HPTTL h FIELDS 3 a b c", "*3\r\n:-1\r\n:1000\r\n:1000\r\n");
 }
 /* Commands that set an expired field delete it first; others leave it unchanged. */
-static void setting_deletes_what_has_expired(void **state) {
+FIXTURE_TEST(setting_deletes_what_has_expired) {
     run("HSETEX h PX 10 FIELDS 5 a 1 b 2 c 3 d 4 e 5");
     run("HSET h stays 1");
     time_set(NOW + 11);
@@ -371,7 +371,7 @@ static void setting_deletes_what_has_expired(void **state) {
     time_set(NOW + 50);
     does("HSETNX h a 2", ":1\r\n", 1, "HSET h a 2\n", "hexpired(h) hset(h) ");
 }
-static void reads_skip_expired_fields(void **state) {
+FIXTURE_TEST(reads_skip_expired_fields) {
     run("HSETEX h PX 10 FIELDS 2 a 1 b 2");
     run("HSET h c 3");
     time_set(NOW + 10); /* not yet */
@@ -396,7 +396,7 @@ static void reads_skip_expired_fields(void **state) {
     replies("HRANDFIELD h 3", "*0\r\n");
     replies("EXISTS h", ":1\r\n");
 }
-static void the_cycle_deletes_and_notifies(void **state) {
+FIXTURE_TEST(the_cycle_deletes_and_notifies) {
     run("HSETEX h PX 10 FIELDS 2 a 1 b 2");
     run("HSET h c 3");
     run("HSETEX whole PX 10 FIELDS 1 a 1");
@@ -421,7 +421,7 @@ static void the_cycle_deletes_and_notifies(void **state) {
     store_settings.active_expire = true;
 }
 /* On a replica expired fields are hidden until the primary deletes them; the primary's commands see them. */
-static void a_replica_waits_for_its_primary(void **state) {
+FIXTURE_TEST(a_replica_waits_for_its_primary) {
     run("HSETEX h PX 10 FIELDS 2 a 1 b 2");
     time_set(NOW + 11);
     store_settings.keep_expired = true;
@@ -441,11 +441,5 @@ static void a_replica_waits_for_its_primary(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS_WITH(
-        NULL, fixture_end, test(fields_come_change_and_expire), test(many_hashes_expire_in_every_database),
-        test(a_large_hash_expires_whole), test(hashes_move_are_replaced_and_flushed),
-        test(fields_without_expiry_cost_nothing), test(times_are_propagated_as_absolute),
-        test(a_time_in_the_past_deletes_the_key), test(hgetex_and_hgetdel), test(hsetex_sets_under_conditions),
-        test(setting_a_field_drops_its_expiry_and_incrementing_keeps_it), test(setting_deletes_what_has_expired),
-        test(reads_skip_expired_fields), test(the_cycle_deletes_and_notifies), test(a_replica_waits_for_its_primary));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

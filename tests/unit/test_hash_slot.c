@@ -17,7 +17,7 @@ static unsigned crc_bit_by_bit(const char *text, size_t len) {
     return crc;
 }
 
-static void slots_are_those_of_the_cluster_specification(void **state) {
+TEST(slots_are_those_of_the_cluster_specification) {
     assert_int_equal(crc_bit_by_bit("123456789", 9), 0x31c3);
     assert_int_equal(hash_slot(SLICE("123456789")), 0x31c3 % HASH_SLOTS);
     assert_int_equal(hash_slot(SLICE("")), 0);
@@ -32,7 +32,7 @@ static void slots_are_those_of_the_cluster_specification(void **state) {
     }
 }
 
-static void only_a_hash_tag_is_hashed(void **state) {
+TEST(only_a_hash_tag_is_hashed) {
     unsigned a = hash_slot(SLICE("a"));
     assert_int_equal(hash_slot(SLICE("{a}")), a);
     assert_int_equal(hash_slot(SLICE("x{a}y")), a);
@@ -53,7 +53,7 @@ static unsigned slot_step_by_step(const char *key, size_t len) {
 }
 
 /* Braces at all positions of keys of all lengths, each in memory of its own length. */
-static void tags_are_found_in_keys_of_all_lengths(void **state) {
+TEST(tags_are_found_in_keys_of_all_lengths) {
     for (size_t len = 1; len < 140; len++) {
         for (size_t open = 0; open < len; open++) {
             char *key = malloc(len);
@@ -66,7 +66,7 @@ static void tags_are_found_in_keys_of_all_lengths(void **state) {
     }
 }
 
-static void a_pattern_has_a_slot_if_its_hash_tag_is_literal(void **state) {
+TEST(a_pattern_has_a_slot_if_its_hash_tag_is_literal) {
     int a = (int)hash_slot(SLICE("a"));
     assert_int_equal(hash_slot_of_pattern(SLICE("{a}*")), a);
     assert_int_equal(hash_slot_of_pattern(SLICE("x{a}[0-9]?")), a);
@@ -79,7 +79,7 @@ static void a_pattern_has_a_slot_if_its_hash_tag_is_literal(void **state) {
 }
 
 /* Random keys and patterns of few characters: a key that matches is in the slot of the pattern. */
-static void matching_keys_are_in_the_slot_of_the_pattern(void **state) {
+TEST(matching_keys_are_in_the_slot_of_the_pattern) {
     static const char letters[] = "ab{}{}*?[]\\";
     char pattern[8], key[6];
     size_t matches = 0;
@@ -97,7 +97,7 @@ static void matching_keys_are_in_the_slot_of_the_pattern(void **state) {
     assert_true(matches > 1000);
 }
 
-static void a_fenwick_tree_counts_and_finds(void **state) {
+TEST(a_fenwick_tree_counts_and_finds) {
     enum { LEN = 64 };
     size_t tree[LEN + 1] = {0}, counts[LEN] = {0};
     for (int step = 0; step < 20000; step++) {
@@ -127,14 +127,6 @@ static void a_fenwick_tree_counts_and_finds(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_those_of_the_cluster_specification),
-        cmocka_unit_test(only_a_hash_tag_is_hashed),
-        cmocka_unit_test(tags_are_found_in_keys_of_all_lengths),
-        cmocka_unit_test(a_pattern_has_a_slot_if_its_hash_tag_is_literal),
-        cmocka_unit_test(matching_keys_are_in_the_slot_of_the_pattern),
-        cmocka_unit_test(a_fenwick_tree_counts_and_finds),
-    };
     random_seed(7);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS();
 }

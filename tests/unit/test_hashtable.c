@@ -46,7 +46,7 @@ static void mark(void *context, void *entry) {
 }
 
 /* Up to 7 entries are listed in the order of their insertion, and a new entry takes the first free slot. */
-static void small_tables_keep_the_order_of_insertion(void **state) {
+TEST(small_tables_keep_the_order_of_insertion) {
     struct hashtable *t = hashtable_new(&items);
     static const struct {
         const char *deleted, *added, *listed;
@@ -66,7 +66,7 @@ static void small_tables_keep_the_order_of_insertion(void **state) {
     hashtable_free(t);
 }
 
-static void empty_table_has_nothing(void **state) {
+TEST(empty_table_has_nothing) {
     struct hashtable *t = hashtable_new(&items);
     size_t calls = 0;
     assert_null(hashtable_find(t, SLICE("x")));
@@ -139,7 +139,7 @@ static size_t holds_the_model(struct hashtable *t) {
     return size;
 }
 
-static void behaves_like_a_map(void **state) {
+TEST(behaves_like_a_map) {
     struct hashtable *t = hashtable_new(&items);
     memset(model, 0, sizeof(model));
     freed = 0;
@@ -166,7 +166,7 @@ static void behaves_like_a_map(void **state) {
     assert_int_equal(freed, size);
 }
 
-static void all_memory_comes_back(void **state) {
+TEST(all_memory_comes_back) {
     struct hashtable *warm = hashtable_new(&items); /* creates the per-thread counters */
     hashtable_free(warm);
     size_t before = mem_used();
@@ -179,7 +179,7 @@ static void all_memory_comes_back(void **state) {
     assert_int_equal(mem_used(), before);
 }
 
-static void shrinks_when_nearly_empty(void **state) {
+TEST(shrinks_when_nearly_empty) {
     struct hashtable *t = hashtable_new(&items);
     for (uint32_t i = 0; i < NUMBERS; i++) hashtable_add(t, item_new(i));
     size_t full = hashtable_memory(t);
@@ -191,7 +191,7 @@ static void shrinks_when_nearly_empty(void **state) {
     hashtable_free(t);
 }
 
-static void table_takes_at_most_19_bytes_an_entry_and_17_on_average(void **state) {
+TEST(table_takes_at_most_19_bytes_an_entry_and_17_on_average) {
     struct hashtable *t = hashtable_new(&items);
     size_t samples = 0;
     double sum = 0;
@@ -208,7 +208,7 @@ static void table_takes_at_most_19_bytes_an_entry_and_17_on_average(void **state
     hashtable_free(t);
 }
 
-static void grows_a_few_buckets_at_a_time(void **state) {
+TEST(grows_a_few_buckets_at_a_time) {
     struct hashtable *t = hashtable_new(&items);
     uint32_t n = 0;
     while (n < 10000) hashtable_add(t, item_new(n++));
@@ -223,7 +223,7 @@ static void grows_a_few_buckets_at_a_time(void **state) {
     hashtable_free(t);
 }
 
-static void expand_makes_space_at_once(void **state) {
+TEST(expand_makes_space_at_once) {
     struct hashtable *t = hashtable_new(&items);
     hashtable_expand(t, NUMBERS);
     size_t memory = hashtable_memory(t);
@@ -238,7 +238,7 @@ static void expand_makes_space_at_once(void **state) {
     hashtable_free(t);
 }
 
-static void resizing_is_avoided_until_five_times_full(void **state) {
+TEST(resizing_is_avoided_until_five_times_full) {
     struct hashtable *t = hashtable_new(&items);
     uint32_t n = 0;
     while (n < 7) hashtable_add(t, item_new(n++));
@@ -254,7 +254,7 @@ static void resizing_is_avoided_until_five_times_full(void **state) {
     hashtable_free(t);
 }
 
-static void resizing_can_be_forbidden(void **state) {
+TEST(resizing_can_be_forbidden) {
     struct hashtable *t = hashtable_new(&items);
     hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
     for (uint32_t i = 0; i < 500; i++) {
@@ -268,7 +268,7 @@ static void resizing_can_be_forbidden(void **state) {
     hashtable_free(t);
 }
 
-static void shrinking_does_not_trap_additions_while_resizing_is_avoided(void **state) {
+TEST(shrinking_does_not_trap_additions_while_resizing_is_avoided) {
     struct hashtable *t = hashtable_new(&items);
     for (uint32_t i = 0; i < NUMBERS; i++) hashtable_add(t, item_new(i));
     for (uint32_t i = 0; i < NUMBERS && !(hashtable_size(t) < NUMBERS / 10 && hashtable_is_rehashing(t)); i++)
@@ -287,7 +287,7 @@ static void shrinking_does_not_trap_additions_while_resizing_is_avoided(void **s
 }
 
 /* Entries below `stay` exist all the time; others are added and removed so that the table resizes during scans. */
-static void scan_sees_all_that_stays(void **state) {
+TEST(scan_sees_all_that_stays) {
     enum { STAY = 500 };
     random_seed(2);
     for (int round = 0; round < 60; round++) {
@@ -319,7 +319,7 @@ static void scan_sees_all_that_stays(void **state) {
     }
 }
 
-static void scan_of_a_still_table_sees_each_once(void **state) {
+TEST(scan_of_a_still_table_sees_each_once) {
     struct hashtable *t = hashtable_new(&items);
     for (uint32_t i = 0; i < 5000; i++) hashtable_add(t, item_new(i));
     while (hashtable_rehash_for(t, 1000))
@@ -334,7 +334,7 @@ static void scan_of_a_still_table_sees_each_once(void **state) {
     hashtable_free(t);
 }
 
-static void iterator_sees_each_once(void **state) {
+TEST(iterator_sees_each_once) {
     random_seed(3);
     for (int round = 0; round < 200; round++) {
         struct hashtable *t = hashtable_new(&items);
@@ -353,7 +353,7 @@ static void iterator_sees_each_once(void **state) {
     }
 }
 
-static void iterator_holds_off_resizing(void **state) {
+TEST(iterator_holds_off_resizing) {
     struct hashtable *t = hashtable_new(&items);
     uint32_t n = 0;
     while (!hashtable_is_rehashing(t) || n < 3000) hashtable_add(t, item_new(n++));
@@ -371,7 +371,7 @@ static void iterator_holds_off_resizing(void **state) {
     hashtable_free(t);
 }
 
-static void random_is_uniform(void **state) {
+TEST(random_is_uniform) {
     struct hashtable *t = hashtable_new(&items);
     for (uint32_t i = 0; i < 100; i++) hashtable_add(t, item_new(i));
     static uint32_t hits[100];
@@ -384,7 +384,7 @@ static void random_is_uniform(void **state) {
     hashtable_free(t);
 }
 
-static void random_finds_the_last_one_of_a_large_table(void **state) {
+TEST(random_finds_the_last_one_of_a_large_table) {
     struct hashtable *t = hashtable_new(&items);
     for (uint32_t i = 0; i < NUMBERS; i++) hashtable_add(t, item_new(i));
     hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
@@ -399,7 +399,7 @@ static void random_finds_the_last_one_of_a_large_table(void **state) {
     hashtable_free(t);
 }
 
-static void sample_returns_different_entries(void **state) {
+TEST(sample_returns_different_entries) {
     struct hashtable *t = hashtable_new(&items);
     void *sample[16];
     for (uint32_t i = 0; i < 10; i++) hashtable_add(t, item_new(i));
@@ -413,7 +413,7 @@ static void sample_returns_different_entries(void **state) {
     hashtable_free(t);
 }
 
-static void case_of_names_does_not_matter_where_the_type_says_so(void **state) {
+TEST(case_of_names_does_not_matter_where_the_type_says_so) {
     struct hashtable *t = hashtable_new(&names);
     struct item *item = mem_calloc(1, sizeof(*item));
     memcpy(item->key, "Get\0[Z", 6), item->len = 6;
@@ -424,7 +424,7 @@ static void case_of_names_does_not_matter_where_the_type_says_so(void **state) {
     hashtable_free(t);
 }
 
-static void entries_without_free_function_are_left_alone(void **state) {
+TEST(entries_without_free_function_are_left_alone) {
     struct hashtable *t = hashtable_new(&borrowed);
     struct item *item = item_new(1);
     hashtable_add(t, item);
@@ -437,7 +437,7 @@ static void entries_without_free_function_are_left_alone(void **state) {
     mem_free(item);
 }
 
-static void any_bytes_are_a_key(void **state) {
+TEST(any_bytes_are_a_key) {
     struct hashtable *t = hashtable_new(&items);
     for (int len = 0; len < 20; len++) {
         struct item *item = mem_calloc(1, sizeof(*item)); /* zero bytes of every length, including the empty key */
@@ -453,7 +453,7 @@ static void any_bytes_are_a_key(void **state) {
     hashtable_free(t);
 }
 
-static void description_fits_its_buffer(void **state) {
+TEST(description_fits_its_buffer) {
     struct hashtable *t = hashtable_new(&items);
     for (uint32_t i = 0; i < 3000; i++) hashtable_add(t, item_new(i));
     char text[4096];
@@ -487,7 +487,7 @@ static size_t memory_with(struct hashtable *table, uint32_t from, uint32_t to) {
     return hashtable_memory(table);
 }
 
-static void a_table_that_may_not_grow_gets_longer_chains(void **state) {
+TEST(a_table_that_may_not_grow_gets_longer_chains) {
     struct hashtable *table = hashtable_new(&limited);
     growth_allowed = true;
     memory_with(table, 0, 1000);
@@ -505,7 +505,7 @@ static void a_table_that_may_not_grow_gets_longer_chains(void **state) {
     hashtable_free(table);
 }
 
-static void a_resize_that_was_forbidden_begins_later(void **state) {
+TEST(a_resize_that_was_forbidden_begins_later) {
     struct hashtable *table = hashtable_new(&items);
     hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
     memory_with(table, 0, 100);
@@ -518,7 +518,7 @@ static void a_resize_that_was_forbidden_begins_later(void **state) {
 }
 
 /* Each entry is in one part, and the parts are the same in a table of any size. */
-static void parts_do_not_depend_on_the_size(void **state) {
+TEST(parts_do_not_depend_on_the_size) {
     enum { ENTRIES = 3000 };
     static size_t parts_of[NUMBERS];
     static const size_t counts[] = {1, 2, 64, 512, 4096};
@@ -555,21 +555,5 @@ static void parts_do_not_depend_on_the_size(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(empty_table_has_nothing), cmocka_unit_test(small_tables_keep_the_order_of_insertion),
-        cmocka_unit_test(a_table_that_may_not_grow_gets_longer_chains),
-        cmocka_unit_test(a_resize_that_was_forbidden_begins_later), cmocka_unit_test(behaves_like_a_map),
-        cmocka_unit_test(all_memory_comes_back), cmocka_unit_test(shrinks_when_nearly_empty),
-        cmocka_unit_test(table_takes_at_most_19_bytes_an_entry_and_17_on_average),
-        cmocka_unit_test(grows_a_few_buckets_at_a_time), cmocka_unit_test(expand_makes_space_at_once),
-        cmocka_unit_test(resizing_is_avoided_until_five_times_full), cmocka_unit_test(resizing_can_be_forbidden),
-        cmocka_unit_test(shrinking_does_not_trap_additions_while_resizing_is_avoided),
-        cmocka_unit_test(scan_sees_all_that_stays), cmocka_unit_test(parts_do_not_depend_on_the_size),
-        cmocka_unit_test(scan_of_a_still_table_sees_each_once), cmocka_unit_test(iterator_sees_each_once),
-        cmocka_unit_test(iterator_holds_off_resizing), cmocka_unit_test(random_is_uniform),
-        cmocka_unit_test(random_finds_the_last_one_of_a_large_table),
-        cmocka_unit_test(sample_returns_different_entries),
-        cmocka_unit_test(case_of_names_does_not_matter_where_the_type_says_so),
-        cmocka_unit_test(entries_without_free_function_are_left_alone), cmocka_unit_test(any_bytes_are_a_key),
-        cmocka_unit_test(description_fits_its_buffer));
+    return RUN_TESTS();
 }

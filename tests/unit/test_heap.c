@@ -37,7 +37,7 @@ static void check(const struct heap *heap, const struct item *items) {
         assert_null(heap_first(heap));
 }
 
-static void items_come_change_and_go(void **state) {
+TEST(items_come_change_and_go) {
     static struct item items[MOST];
     struct heap heap = {0};
     random_seed(3);
@@ -61,7 +61,7 @@ static void items_come_change_and_go(void **state) {
     assert_null(heap.items);
 }
 
-static void items_leave_in_order(void **state) {
+TEST(items_leave_in_order) {
     struct item items[MOST];
     struct heap heap = {0};
     random_seed(4);
@@ -80,5 +80,5 @@ static void items_leave_in_order(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(items_come_change_and_go), cmocka_unit_test(items_leave_in_order));
+    return RUN_TESTS();
 }

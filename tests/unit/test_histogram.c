@@ -2,7 +2,7 @@
 #include "unit.h"
 #include "lib/structures/histogram.h"
 
-static void buckets_follow_one_another_without_gaps(void **state) {
+TEST(buckets_follow_one_another_without_gaps) {
     for (unsigned bits = 3; bits <= 10; bits++) {
         struct histogram *h = histogram_new(bits, 60000000000);
         uint64_t expected_bottom = 0;
@@ -17,7 +17,7 @@ static void buckets_follow_one_another_without_gaps(void **state) {
         histogram_free(h);
     }
 }
-static void percentiles_of_a_ramp(void **state) {
+TEST(percentiles_of_a_ramp) {
     struct histogram *h = histogram_new(10, 1000000);
     assert_int_equal(histogram_percentile(h, 50), 0);
     for (uint64_t i = 1; i <= 1000; i++) histogram_record(h, i, 10);
@@ -35,14 +35,14 @@ static void percentiles_of_a_ramp(void **state) {
     assert_int_equal(histogram_count_up_to(h, UINT64_MAX), 10000);
     histogram_free(h);
 }
-static void values_above_the_highest_count_as_the_highest(void **state) {
+TEST(values_above_the_highest_count_as_the_highest) {
     struct histogram *h = histogram_new(7, 5000);
     histogram_record(h, UINT64_MAX, 1);
     assert_int_equal(h->max, 5000);
     assert_int_equal(histogram_percentile(h, 100), 5000);
     histogram_free(h);
 }
-static void merging_adds_up(void **state) {
+TEST(merging_adds_up) {
     struct histogram *a = histogram_new(10, 100000), *b = histogram_new(10, 100000);
     histogram_record(a, 5, 1);
     histogram_record(b, 70000, 3);
@@ -56,7 +56,5 @@ static void merging_adds_up(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(buckets_follow_one_another_without_gaps), cmocka_unit_test(percentiles_of_a_ramp),
-                     cmocka_unit_test(values_above_the_highest_count_as_the_highest),
-                     cmocka_unit_test(merging_adds_up));
+    return RUN_TESTS();
 }

@@ -22,7 +22,7 @@ static void set_all(char *bytes, size_t *len, const uint8_t *registers, bool fro
         if (registers[i]) assert_true(hll_set(bytes, len, SPARSE_MAX, i, registers[i], &place) >= 0);
     }
 }
-static void setting_in_order_does_not_depend_on_the_cursor(void **state) {
+TEST(setting_in_order_does_not_depend_on_the_cursor) {
     static char one[SPARSE_MAX], other[SPARSE_MAX];
     static uint8_t registers[HLL_REGISTERS], merged[HLL_REGISTERS], expected[HLL_REGISTERS];
     random_seed(11);
@@ -46,7 +46,7 @@ static void setting_in_order_does_not_depend_on_the_cursor(void **state) {
     }
 }
 
-static void dense_registers_are_six_bits_each(void **state) {
+TEST(dense_registers_are_six_bits_each) {
     static char dense[HLL_DENSE_SIZE];
     static uint8_t registers[HLL_REGISTERS], merged[HLL_REGISTERS];
     random_seed(12);
@@ -63,7 +63,7 @@ static void dense_registers_are_six_bits_each(void **state) {
     for (int i = 0; i < HLL_REGISTERS; i++) assert_int_equal(merged[i], registers[i] > i % 64 ? registers[i] : i % 64);
 }
 
-static void an_estimate_is_close_for_every_cardinality(void **state) {
+TEST(an_estimate_is_close_for_every_cardinality) {
     static char bytes[SPARSE_MAX];
     static uint8_t registers[HLL_REGISTERS];
     size_t len = HLL_SPARSE_EMPTY_SIZE;
@@ -85,7 +85,5 @@ static void an_estimate_is_close_for_every_cardinality(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(setting_in_order_does_not_depend_on_the_cursor),
-                     cmocka_unit_test(dense_registers_are_six_bits_each),
-                     cmocka_unit_test(an_estimate_is_close_for_every_cardinality));
+    return RUN_TESTS();
 }

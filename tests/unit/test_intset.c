@@ -10,7 +10,7 @@ static uint8_t *add(uint8_t *set, int64_t value) {
     assert_true(added);
     return set;
 }
-static void widths_byte_for_byte(void **state) {
+TEST(widths_byte_for_byte) {
     uint8_t *set = intset_new();
     assert_int_equal(intset_count(set), 0);
     assert_false(intset_has(set, 0));
@@ -27,7 +27,7 @@ static void widths_byte_for_byte(void **state) {
     assert_true(intset_min(set) == INT64_MIN && intset_max(set) == 32768);
     intset_free(set);
 }
-static void each_width_ends_where_it_must(void **state) {
+TEST(each_width_ends_where_it_must) {
     static const struct {
         int64_t value;
         unsigned width;
@@ -46,7 +46,7 @@ static void each_width_ends_where_it_must(void **state) {
         intset_free(set);
     }
 }
-static void random_changes_do_what_a_sorted_array_does(void **state) {
+TEST(random_changes_do_what_a_sorted_array_does) {
     random_seed(5);
     for (int round = 0; round < 30; round++) {
         int64_t model[300];
@@ -83,7 +83,7 @@ static void random_changes_do_what_a_sorted_array_does(void **state) {
         intset_free(set);
     }
 }
-static void seeking_agrees_with_lookup_in_any_order(void **state) {
+TEST(seeking_agrees_with_lookup_in_any_order) {
     random_seed(6);
     for (int round = 0; round < 200; round++) {
         uint8_t *set = intset_new();
@@ -104,7 +104,7 @@ static void seeking_agrees_with_lookup_in_any_order(void **state) {
         intset_free(set);
     }
 }
-static void damaged_bytes_are_refused(void **state) {
+TEST(damaged_bytes_are_refused) {
     assert_true(intset_validate((const uint8_t *)"\2\0\0\0\2\0\0\0\1\0\2\0", 12, true));
     assert_false(intset_validate((const uint8_t *)"\2\0\0\0\2\0\0\0\2\0\2\0", 12, true));
     assert_true(intset_validate((const uint8_t *)"\2\0\0\0\2\0\0\0\2\0\2\0", 12, false));
@@ -118,8 +118,5 @@ static void damaged_bytes_are_refused(void **state) {
     assert_false(intset_validate((const uint8_t *)"\2\0\0\0", 4, true));
 }
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(widths_byte_for_byte), cmocka_unit_test(each_width_ends_where_it_must),
-                     cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
-                     cmocka_unit_test(seeking_agrees_with_lookup_in_any_order),
-                     cmocka_unit_test(damaged_bytes_are_refused));
+    return RUN_TESTS();
 }

@@ -1,7 +1,7 @@
 /* Keys, their expiry, scanning, OBJECT, whole databases. */
 #include "commands_fixture.h"
 
-static void deleting_counts_what_was_there(void **state) {
+FIXTURE_TEST(deleting_counts_what_was_there) {
     replies("MSET a 1 b 2 c 3", OK);
     does("DEL a b none", ":2\r\n", 2, "DEL a b none\n", "del(a) del(b) ");
     unchanged("DEL a", ":0\r\n");
@@ -11,7 +11,7 @@ static void deleting_counts_what_was_there(void **state) {
     does("DEL e", ":0\r\n", 0, "", "expired(e) ");
 }
 
-static void existence_touch_and_type(void **state) {
+FIXTURE_TEST(existence_touch_and_type) {
     replies("SET a 1", OK);
     does("EXISTS a a none", ":2\r\n", 0, "", "keymiss(none) ");
     does("TOUCH a a none", ":2\r\n", 0, "", "keymiss(none) ");
@@ -19,7 +19,7 @@ static void existence_touch_and_type(void **state) {
     does("TYPE none", "+none\r\n", 0, "", "keymiss(none) ");
 }
 
-static void touch_ignores_client_no_touch(void **state) {
+FIXTURE_TEST(touch_ignores_client_no_touch) {
     replies("SET a 1", OK);
     time_set(NOW + 100000);
     client->flags |= CLIENT_NO_TOUCH;
@@ -30,7 +30,7 @@ static void touch_ignores_client_no_touch(void **state) {
     replies("OBJECT IDLETIME a", ":0\r\n");
 }
 
-static void renaming(void **state) {
+FIXTURE_TEST(renaming) {
     replies("SET a 1 EX 10", OK);
     does("RENAME a b", OK, 1, "RENAME a b\n", "new(b) rename_from(a) rename_to(b) ");
     replies("TTL b", ":10\r\n");
@@ -48,7 +48,7 @@ static void renaming(void **state) {
     replies("DBSIZE", ":1\r\n");
 }
 
-static void moving(void **state) {
+FIXTURE_TEST(moving) {
     replies("SET a 1 EX 10", OK);
     does("MOVE a 1", ":1\r\n", 1, "MOVE a 1\n", "1:new(a) move_from(a) 1:move_to(a) ");
     unchanged("MOVE a 1", ":0\r\n");
@@ -64,7 +64,7 @@ static void moving(void **state) {
     replies("TTL a", ":10\r\n");
 }
 
-static void copying(void **state) {
+FIXTURE_TEST(copying) {
     replies("SET a 1 EX 10", OK);
     does("COPY a b", ":1\r\n", 1, "COPY a b\n", "new(b) copy_to(b) ");
     replies("TTL b", ":10\r\n");
@@ -92,7 +92,7 @@ static void copying(void **state) {
     replies("GETRANGE m 0 3", "$4\r\nxxxx\r\n");
 }
 
-static void expiring(void **state) {
+FIXTURE_TEST(expiring) {
     replies("SET a 1", OK);
     does("EXPIRE a 100", ":1\r\n", 1, "PEXPIREAT a 1700000100000\n", "expire(a) ");
     does("PEXPIRE a 100", ":1\r\n", 1, "PEXPIREAT a 1700000000100\n", "expire(a) ");
@@ -112,7 +112,7 @@ static void expiring(void **state) {
     replies("PEXPIRETIME none", ":-2\r\n");
 }
 
-static void conditions_of_expire(void **state) {
+FIXTURE_TEST(conditions_of_expire) {
     replies("SET a 1", OK);
     unchanged("EXPIRE a 100 XX", ":0\r\n");
     unchanged("EXPIRE a 100 GT", ":0\r\n");
@@ -128,7 +128,7 @@ static void conditions_of_expire(void **state) {
     does("EXPIRE a -1 LT", ":1\r\n", 1, "UNLINK a\n", "expired(a) ");
 }
 
-static void expire_refuses(void **state) {
+FIXTURE_TEST(expire_refuses) {
     replies("SET a 1", OK);
     unchanged("EXPIRE a 10 NX XX", "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
     unchanged("EXPIRE a 10 GT NX", "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
@@ -146,7 +146,7 @@ static void expire_refuses(void **state) {
     replies("TTL a", ":9223370336854776\r\n");
 }
 
-static void times_in_the_past_delete(void **state) {
+FIXTURE_TEST(times_in_the_past_delete) {
     static const char *const lines[] = {"EXPIRE a 0",   "EXPIRE a -1",    "PEXPIRE a -9223372036854775808",
                                         "EXPIREAT a 1", "PEXPIREAT a -1", "PEXPIREAT a 1700000000000"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
@@ -162,7 +162,7 @@ static void times_in_the_past_delete(void **state) {
     store_settings.keep_expired = false;
 }
 
-static void seconds_are_rounded(void **state) {
+FIXTURE_TEST(seconds_are_rounded) {
     replies("SET a 1 PX 1500", OK);
     replies("TTL a", ":2\r\n");
     replies("SET a 1 PX 1499", OK);
@@ -172,7 +172,7 @@ static void seconds_are_rounded(void **state) {
     replies("EXPIRETIME a", ":1700000000\r\n");
 }
 
-static void scan_visits_every_key(void **state) {
+FIXTURE_TEST(scan_visits_every_key) {
     enum { KEYS = 500 };
     for (int i = 0; i < KEYS; i++) {
         char line[32];
@@ -198,7 +198,7 @@ static void scan_visits_every_key(void **state) {
     assert_in_range(calls, 5, 60);
 }
 
-static void scan_filters(void **state) {
+FIXTURE_TEST(scan_filters) {
     replies("SET ab v", OK);
     does("SCAN 0", "*2\r\n$1\r\n0\r\n*1\r\n$2\r\nab\r\n", 0, "", "");
     replies("SCAN 0 MATCH a? COUNT 100 TYPE string", "*2\r\n$1\r\n0\r\n*1\r\n$2\r\nab\r\n");
@@ -212,7 +212,7 @@ static void scan_filters(void **state) {
     replies("DBSIZE", ":0\r\n");
 }
 
-static void scan_refuses(void **state) {
+FIXTURE_TEST(scan_refuses) {
     static const char *const cursors[] = {"foo", "-1", "18446744073709551616", "0x0", "\"\"", "1.5", "\"0 \""};
     for (size_t i = 0; i < sizeof cursors / sizeof *cursors; i++) {
         char line[64];
@@ -228,7 +228,7 @@ static void scan_refuses(void **state) {
     unchanged("SCAN 0 TYPE foo", "-ERR unknown type name 'foo'\r\n");
 }
 
-static void keys_and_randomkey(void **state) {
+FIXTURE_TEST(keys_and_randomkey) {
     unchanged("RANDOMKEY", NIL);
     unchanged("KEYS *", "*0\r\n");
     replies("SET hello v", OK);
@@ -242,7 +242,7 @@ static void keys_and_randomkey(void **state) {
     does("RANDOMKEY", NIL, 0, "", "expired(hello) ");
 }
 
-static void object_does_not_update_the_access_time(void **state) {
+FIXTURE_TEST(object_does_not_update_the_access_time) {
     uint64_t hits = store_stats.hits, misses = store_stats.misses;
     unchanged("OBJECT ENCODING none", NIL);
     unchanged("OBJECT REFCOUNT none", NIL);
@@ -275,7 +275,7 @@ static void object_does_not_update_the_access_time(void **state) {
                         "*13\r\n+OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n", 70);
 }
 
-static void flushing(void **state) {
+FIXTURE_TEST(flushing) {
     replies("MSET a 1 b 2", OK);
     client->db = keyspace_db(server.keyspace, 2);
     replies("SET c 3", OK);
@@ -291,7 +291,7 @@ static void flushing(void **state) {
     replies("DBSIZE", ":0\r\n");
 }
 
-static void swapping(void **state) {
+FIXTURE_TEST(swapping) {
     replies("SET a 1", OK);
     does("SWAPDB 0 1", OK, 1, "SWAPDB 0 1\n", "");
     replies("DBSIZE", ":0\r\n");
@@ -305,7 +305,7 @@ static void swapping(void **state) {
     unchanged("SWAPDB -1 0", "-ERR DB index is out of range\r\n");
 }
 
-static void events_reach_only_their_listeners(void **state) {
+FIXTURE_TEST(events_reach_only_their_listeners) {
     notify_set_classes(&event_listener, NOTIFY_STRING);
     does("SET a 1 EX 10", OK, 1, "SET a 1 PXAT 1700000010000\n", "set(a) ");
     notify_set_classes(&event_listener, 0);
@@ -315,11 +315,5 @@ static void events_reach_only_their_listeners(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end, test(deleting_counts_what_was_there), test(existence_touch_and_type),
-                          test(touch_ignores_client_no_touch), test(renaming), test(moving), test(copying),
-                          test(expiring), test(conditions_of_expire), test(expire_refuses),
-                          test(times_in_the_past_delete), test(seconds_are_rounded), test(scan_visits_every_key),
-                          test(scan_filters), test(scan_refuses), test(keys_and_randomkey),
-                          test(object_does_not_update_the_access_time), test(flushing), test(swapping),
-                          test(events_reach_only_their_listeners));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

@@ -6,7 +6,7 @@
 
 /* --- Strings --- */
 
-static void a_string_reads_as_it_was_set(void **state) {
+FIXTURE_TEST(a_string_reads_as_it_was_set) {
     struct db *db = keyspace_db(*state, 0);
     char big[5000];
     memset(big, 'b', sizeof(big) - 1), big[sizeof(big) - 1] = 0;
@@ -26,7 +26,7 @@ static void a_string_reads_as_it_was_set(void **state) {
     assert_int_equal(db_size(db), 1);
 }
 
-static void encoding_is_named_as_valkey_names_it(void **state) {
+FIXTURE_TEST(encoding_is_named_as_valkey_names_it) {
     struct db *db = keyspace_db(*state, 0);
     static const struct {
         size_t key, plain, expiring; /* the longest text that is embstr */
@@ -49,7 +49,7 @@ static void encoding_is_named_as_valkey_names_it(void **state) {
     check(db, "k", "123");
 }
 
-static void overwriting_with_the_same_size_allocates_nothing(void **state) {
+FIXTURE_TEST(overwriting_with_the_same_size_allocates_nothing) {
     struct db *db = keyspace_db(*state, 0);
     struct entry *e = set(db, "key:000000000001", "0123456789abcdef");
     size_t used = mem_used();
@@ -62,7 +62,7 @@ static void overwriting_with_the_same_size_allocates_nothing(void **state) {
     check(db, "key:000000000001", "0123456789abcdef");
 }
 
-static void a_small_key_takes_at_most_80_bytes(void **state) {
+FIXTURE_TEST(a_small_key_takes_at_most_80_bytes) {
     struct db *db = keyspace_db(*state, 0);
     size_t before = mem_used();
     char key[32];
@@ -73,7 +73,7 @@ static void a_small_key_takes_at_most_80_bytes(void **state) {
     assert_true(mem_used() - before <= 100000 * 80);
 }
 
-static void a_blob_is_taken_over_and_not_copied(void **state) {
+FIXTURE_TEST(a_blob_is_taken_over_and_not_copied) {
     struct db *db = keyspace_db(*state, 0);
     struct blob *blob = blob_new(100000, 100000);
     memset(blob->data, 'q', 100000);
@@ -90,7 +90,7 @@ static void a_blob_is_taken_over_and_not_copied(void **state) {
     check(db, "k", "small");
 }
 
-static void editing_does_not_reach_a_reply_or_a_copy(void **state) {
+FIXTURE_TEST(editing_does_not_reach_a_reply_or_a_copy) {
     struct db *db = keyspace_db(*state, 0);
     char value[3001];
     memset(value, 'v', 3000), value[3000] = 0;
@@ -107,7 +107,7 @@ static void editing_does_not_reach_a_reply_or_a_copy(void **state) {
     check(db, "k", value);
 }
 
-static void growth_is_filled_with_zeros(void **state) {
+FIXTURE_TEST(growth_is_filled_with_zeros) {
     struct db *db = keyspace_db(*state, 0);
     char *bytes;
     const char *starts[] = {"", "abc", "42"};
@@ -123,7 +123,7 @@ static void growth_is_filled_with_zeros(void **state) {
         }
 }
 
-static void a_value_may_point_into_the_entry_it_replaces(void **state) {
+FIXTURE_TEST(a_value_may_point_into_the_entry_it_replaces) {
     struct db *db = keyspace_db(*state, 0);
     char value[3001], number[STRING_NUMBER_TEXT];
     for (size_t len = 1; len <= 3000; len = len * 3 + 1) {
@@ -142,7 +142,7 @@ static void a_value_may_point_into_the_entry_it_replaces(void **state) {
     }
 }
 
-static void integers_are_changed_in_place(void **state) {
+FIXTURE_TEST(integers_are_changed_in_place) {
     struct db *db = keyspace_db(*state, 0);
     struct entry *e = db_set_int64(db, text("n"), 5, false);
     e = db_set_expire(db, e, 2000000000);
@@ -158,7 +158,7 @@ static void integers_are_changed_in_place(void **state) {
     assert_int_equal(entry_encoding(e), ENCODING_INT);
 }
 
-static void keys_of_any_length_and_bytes(void **state) {
+FIXTURE_TEST(keys_of_any_length_and_bytes) {
     struct db *db = keyspace_db(*state, 0);
     static char key[70000];
     random_bytes(key, sizeof(key));
@@ -185,7 +185,7 @@ static void keys_of_any_length_and_bytes(void **state) {
 
 /* --- Expiry --- */
 
-static void a_key_expires_after_its_millisecond(void **state) {
+FIXTURE_TEST(a_key_expires_after_its_millisecond) {
     struct db *db = keyspace_db(*state, 0);
     db_set_expire(db, set(db, "k", "v"), 1000000500);
     set_ms(1000000500);
@@ -205,7 +205,7 @@ static void a_key_expires_after_its_millisecond(void **state) {
     assert_int_equal(told.expired, 1);
 }
 
-static void a_frozen_clock_keeps_keys_alive(void **state) {
+FIXTURE_TEST(a_frozen_clock_keeps_keys_alive) {
     struct db *db = keyspace_db(*state, 0);
     clock_update();
     clock_freeze();
@@ -218,7 +218,7 @@ static void a_frozen_clock_keeps_keys_alive(void **state) {
     check(db, "k", NULL);
 }
 
-static void a_replica_hides_expired_keys_and_keeps_them(void **state) {
+FIXTURE_TEST(a_replica_hides_expired_keys_and_keeps_them) {
     struct db *db = keyspace_db(*state, 0);
     db_set_expire(db, set(db, "k", "v"), 1000000500);
     set_ms(1000001000);
@@ -237,7 +237,7 @@ static void a_replica_hides_expired_keys_and_keeps_them(void **state) {
     assert_int_equal(db_size(db), 0);
 }
 
-static void an_expired_key_that_is_deleted_does_not_expire(void **state) {
+FIXTURE_TEST(an_expired_key_that_is_deleted_does_not_expire) {
     struct db *db = keyspace_db(*state, 0);
     db_set_expire(db, set(db, "k", "v"), 1000000500);
     set_ms(1000001000);
@@ -246,7 +246,7 @@ static void an_expired_key_that_is_deleted_does_not_expire(void **state) {
     assert_int_equal(db_size(db) + db_expires(db), 0);
 }
 
-static void setting_an_expired_key_makes_a_new_one(void **state) {
+FIXTURE_TEST(setting_an_expired_key_makes_a_new_one) {
     struct db *db = keyspace_db(*state, 0);
     db_set_expire(db, set(db, "k", "v"), 1000000500);
     set_ms(1000001000);
@@ -256,7 +256,7 @@ static void setting_an_expired_key_makes_a_new_one(void **state) {
     check(db, "k", "w");
 }
 
-static void the_cycle_deletes_what_has_expired(void **state) {
+FIXTURE_TEST(the_cycle_deletes_what_has_expired) {
     struct db *db = keyspace_db(*state, 2);
     char key[32];
     for (int i = 0; i < 5000; i++) {
@@ -282,7 +282,7 @@ static void the_cycle_deletes_what_has_expired(void **state) {
     assert_int_equal(db_size(db), 3000);
 }
 
-static void random_avoids_expired_keys(void **state) {
+FIXTURE_TEST(random_avoids_expired_keys) {
     struct db *db = keyspace_db(*state, 0);
     char key[32];
     for (int i = 0; i < 1000; i++) {
@@ -325,7 +325,7 @@ static size_t fake_memory(const void *value, enum value_encoding encoding, size_
 static const struct value_ops fake_ops = {
     .free = fake_free, .free_effort = fake_effort, .copy = fake_copy, .memory = fake_memory};
 
-static void structures_are_owned_and_freed(void **state) {
+FIXTURE_TEST(structures_are_owned_and_freed) {
     struct db *db = keyspace_db(*state, 0), *other = keyspace_db(*state, 1);
     value_ops_register(TYPE_STREAM, &fake_ops);
     assert_int_equal(background_start(NULL), 0);
@@ -370,7 +370,7 @@ static void structures_are_owned_and_freed(void **state) {
 
 /* --- Hooks and numbers --- */
 
-static void every_change_is_reported_once(void **state) {
+FIXTURE_TEST(every_change_is_reported_once) {
     struct db *db = keyspace_db(*state, 0);
     char *bytes;
     struct entry *e = set(db, "k", "v");
@@ -391,7 +391,7 @@ static void every_change_is_reported_once(void **state) {
     assert_int_equal(told.swapped, 1);
 }
 
-static void renaming_onto_itself_changes_nothing(void **state) {
+FIXTURE_TEST(renaming_onto_itself_changes_nothing) {
     struct db *db = keyspace_db(*state, 0);
     struct entry *e = set(db, "k", "v");
     assert_ptr_equal(db_rename(db, text("k"), db, text("k")), e);
@@ -400,7 +400,7 @@ static void renaming_onto_itself_changes_nothing(void **state) {
     check(db, "k", "v");
 }
 
-static void keys_may_be_given_as_they_lie_in_entries(void **state) {
+FIXTURE_TEST(keys_may_be_given_as_they_lie_in_entries) {
     struct db *db = keyspace_db(*state, 0);
     struct entry *a = set(db, "a", "1-a"), *b = set(db, "b", "2-b");
     db_rename(db, entry_key(a), db, entry_key(b));
@@ -410,7 +410,7 @@ static void keys_may_be_given_as_they_lie_in_entries(void **state) {
     assert_string_equal(told.last_changed, "b");
 }
 
-static void hits_and_misses_are_counted_for_readers(void **state) {
+FIXTURE_TEST(hits_and_misses_are_counted_for_readers) {
     struct db *db = keyspace_db(*state, 0);
     set(db, "k", "v");
     db_find(db, text("k"), 0);
@@ -421,7 +421,7 @@ static void hits_and_misses_are_counted_for_readers(void **state) {
     assert_int_equal(store_stats.misses, 1);
 }
 
-static void idle_time_counts_from_the_last_use(void **state) {
+FIXTURE_TEST(idle_time_counts_from_the_last_use) {
     struct db *db = keyspace_db(*state, 0);
     struct entry *e = set(db, "k", "v");
     set_ms(clock_ms() + 100000);
@@ -434,7 +434,7 @@ static void idle_time_counts_from_the_last_use(void **state) {
     assert_int_equal(entry_idle_seconds(e), 12345);
 }
 
-static void frequency_grows_with_use_and_decays_with_time(void **state) {
+FIXTURE_TEST(frequency_grows_with_use_and_decays_with_time) {
     struct db *db = keyspace_db(*state, 0);
     store_settings.lfu = true;
     struct entry *e = set(db, "k", "v");
@@ -455,7 +455,7 @@ static void frequency_grows_with_use_and_decays_with_time(void **state) {
     assert_int_equal(entry_frequency(e), 200);
 }
 
-static void iteration_visits_every_key(void **state) {
+FIXTURE_TEST(iteration_visits_every_key) {
     struct db *db = keyspace_db(*state, 0);
     char key[32];
     db_expand(db, 1000, 10);
@@ -479,7 +479,7 @@ static void iteration_visits_every_key(void **state) {
     assert_true(db_keys_overhead(db) > 9000);
 }
 
-static void rehashing_ends(void **state) {
+FIXTURE_TEST(rehashing_ends) {
     for (int d = 0; d < 4; d++) {
         char key[32];
         struct db *db = keyspace_db(*state, d);
@@ -528,7 +528,7 @@ static size_t survivors(struct keyspace *k, int from, int to) {
     }
     return count;
 }
-static void eviction_takes_the_least_worthy(void **state) {
+FIXTURE_TEST(eviction_takes_the_least_worthy) {
     struct keyspace *k = *state;
     for (int lfu = 0; lfu < 2; lfu++) {
         store_settings.lfu = lfu;
@@ -543,7 +543,7 @@ static void eviction_takes_the_least_worthy(void **state) {
         for (int i = 0; i < 2; i++) db_flush(keyspace_db(k, i), false);
     }
 }
-static void volatile_eviction_leaves_keys_without_expiry(void **state) {
+FIXTURE_TEST(volatile_eviction_leaves_keys_without_expiry) {
     struct keyspace *k = *state;
     enum eviction_kind kinds[] = {EVICT_LRU, EVICT_RANDOM, EVICT_TTL};
     for (int i = 0; i < 3; i++) {
@@ -557,7 +557,7 @@ static void volatile_eviction_leaves_keys_without_expiry(void **state) {
         for (int d = 0; d < 4; d++) db_flush(keyspace_db(k, d), false);
     }
 }
-static void eviction_by_ttl_takes_the_nearest(void **state) {
+FIXTURE_TEST(eviction_by_ttl_takes_the_nearest) {
     struct keyspace *k = *state;
     fill_for_eviction(k);
     for (int i = 0; i < 1000; i += 4) { /* 750 left: 250 of the 500 with an expiry go */
@@ -573,7 +573,7 @@ static void eviction_by_ttl_takes_the_nearest(void **state) {
     assert_true(survivors(k, 0, 250) < 62 + 15);
     assert_true(survivors(k, 750, 1000) > 170);
 }
-static void eviction_stops_when_its_time_is_up(void **state) {
+FIXTURE_TEST(eviction_stops_when_its_time_is_up) {
     struct keyspace *k = *state;
     fill_for_eviction(k);
     struct eviction eviction = {EVICT_RANDOM, false, 5, 1, keys_above, k};
@@ -588,37 +588,5 @@ static void eviction_stops_when_its_time_is_up(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_string_reads_as_it_was_set),
-        TEST(encoding_is_named_as_valkey_names_it),
-        TEST(overwriting_with_the_same_size_allocates_nothing),
-        TEST(a_small_key_takes_at_most_80_bytes),
-        TEST(a_blob_is_taken_over_and_not_copied),
-        TEST(editing_does_not_reach_a_reply_or_a_copy),
-        TEST(growth_is_filled_with_zeros),
-        TEST(a_value_may_point_into_the_entry_it_replaces),
-        TEST(integers_are_changed_in_place),
-        TEST(keys_of_any_length_and_bytes),
-        TEST(a_key_expires_after_its_millisecond),
-        TEST(a_frozen_clock_keeps_keys_alive),
-        TEST(a_replica_hides_expired_keys_and_keeps_them),
-        TEST(an_expired_key_that_is_deleted_does_not_expire),
-        TEST(setting_an_expired_key_makes_a_new_one),
-        TEST(the_cycle_deletes_what_has_expired),
-        TEST(random_avoids_expired_keys),
-        TEST(structures_are_owned_and_freed),
-        TEST(every_change_is_reported_once),
-        TEST(renaming_onto_itself_changes_nothing),
-        TEST(keys_may_be_given_as_they_lie_in_entries),
-        TEST(hits_and_misses_are_counted_for_readers),
-        TEST(idle_time_counts_from_the_last_use),
-        TEST(frequency_grows_with_use_and_decays_with_time),
-        TEST(iteration_visits_every_key),
-        TEST(rehashing_ends),
-        TEST(eviction_takes_the_least_worthy),
-        TEST(volatile_eviction_leaves_keys_without_expiry),
-        TEST(eviction_by_ttl_takes_the_nearest),
-        TEST(eviction_stops_when_its_time_is_up),
-    };
-    return RUN_WITH_BOTH_TABLES(tests);
+    return RUN_WITH_BOTH_TABLES();
 }

@@ -157,7 +157,7 @@ static void change_resizing(struct change *c) {
     growth_refused = random_below(2);
     if (random_below(4) == 0) keyspace_rehash(c->keyspace, random_below(20));
 }
-static void databases_behave_like_maps(void **state) {
+FIXTURE_TEST(databases_behave_like_maps) {
     static void (*const changes[])(struct change *) = {
         change_set,  change_set,    change_delete, change_expiry, change_expiry, change_replace, change_number,
         change_edit, change_rename, change_copy,   change_swap,   change_time,   change_many,    change_resizing};
@@ -187,7 +187,7 @@ static void databases_behave_like_maps(void **state) {
     hashtable_set_resizing(HASHTABLE_RESIZE);
 }
 
-static void all_memory_comes_back(void **state) {
+FIXTURE_TEST(all_memory_comes_back) {
     size_t before = mem_used();
     databases_behave_like_maps(state);
     for (int i = 0; i < 2; i++) db_flush(keyspace_db(*state, i), i);
@@ -195,9 +195,5 @@ static void all_memory_comes_back(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(databases_behave_like_maps),
-        TEST(all_memory_comes_back),
-    };
-    return RUN_WITH_BOTH_TABLES(tests);
+    return RUN_WITH_BOTH_TABLES();
 }

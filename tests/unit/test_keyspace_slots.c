@@ -33,7 +33,7 @@ static void list_key(void *context, struct entry *e) {
     assert_int_equal(hash_slot(entry_key(e)), listed->slot);
     listed->count++;
 }
-static void the_keys_of_a_slot_are_counted_and_listed(void **state) {
+FIXTURE_TEST(the_keys_of_a_slot_are_counted_and_listed) {
     struct db *db = keyspace_db(*state, 0);
     char key[32];
     unsigned slot = hash_slot(SLICE("tag")), other = hash_slot(SLICE("other"));
@@ -75,7 +75,7 @@ static void scan_key(void *context, struct entry *e) {
 }
 
 /* Nearly all slots become empty while a scan is under way, and get keys again. */
-static void a_scan_sees_all_keys_that_stay(void **state) {
+FIXTURE_TEST(a_scan_sees_all_keys_that_stay) {
     struct db *db = keyspace_db(*state, 0);
     char(*keys)[16] = mem_calloc(HASH_SLOTS, sizeof(*keys));
     struct scanned *scanned = mem_calloc(1, sizeof(*scanned));
@@ -101,7 +101,7 @@ static void a_scan_sees_all_keys_that_stay(void **state) {
     mem_free(keys);
 }
 
-static void a_scan_ends_from_any_cursor(void **state) {
+FIXTURE_TEST(a_scan_ends_from_any_cursor) {
     struct db *db = keyspace_db(*state, 0);
     struct scanned *scanned = mem_calloc(1, sizeof(*scanned));
     static const uint64_t cursors[] = {UINT64_MAX, 1, HASH_SLOTS - 1, HASH_SLOTS, (uint64_t)1 << 63, 0x123456789abcdef};
@@ -118,7 +118,7 @@ static void a_scan_ends_from_any_cursor(void **state) {
     mem_free(scanned);
 }
 
-static void a_search_in_one_slot_finds_its_keys(void **state) {
+FIXTURE_TEST(a_search_in_one_slot_finds_its_keys) {
     struct db *db = keyspace_db(*state, 0);
     char key[32];
     for (int i = 0; i < 2000; i++) {
@@ -145,7 +145,7 @@ static void a_search_in_one_slot_finds_its_keys(void **state) {
 }
 
 /* All keys have the same probability, whatever the size of the table that they are in. */
-static void a_random_key_is_uniform(void **state) {
+FIXTURE_TEST(a_random_key_is_uniform) {
     struct db *db = keyspace_db(*state, 0);
     char key[32];
     enum { KEYS = 1000, DRAWS = 100000 };
@@ -168,7 +168,7 @@ static void a_random_key_is_uniform(void **state) {
     assert_true(chi_squared < 1250); /* 999 degrees of freedom: mean 999, standard deviation 45 */
 }
 
-static void an_announced_slot_is_expanded_once(void **state) {
+FIXTURE_TEST(an_announced_slot_is_expanded_once) {
     struct db *db = keyspace_db(*state, 0);
     unsigned slot = hash_slot(SLICE("tag"));
     db_expand_slot(db, slot, 1000, 100);
@@ -188,7 +188,7 @@ static void an_announced_slot_is_expanded_once(void **state) {
 }
 
 /* The memory that the tables report is the memory that they use. */
-static void tables_know_their_memory(void **state) {
+FIXTURE_TEST(tables_know_their_memory) {
     struct db *db = keyspace_db(*state, 0);
     size_t empty = mem_used();
     char key[32];
@@ -214,7 +214,7 @@ static void tables_know_their_memory(void **state) {
     assert_int_equal(db_keys_overhead(db) + db_expires_overhead(db), 0);
 }
 
-static void a_slot_without_keys_takes_no_table(void **state) {
+FIXTURE_TEST(a_slot_without_keys_takes_no_table) {
     struct db *db = keyspace_db(*state, 0);
     set(db, "key", "v");
     size_t one = db_keys_overhead(db);
@@ -252,7 +252,7 @@ static unsigned fill_slot(struct keyspace *keyspace) {
     return hash_slot(SLICE("tag"));
 }
 
-static void a_slot_is_dropped_from_all_databases(void **state) {
+FIXTURE_TEST(a_slot_is_dropped_from_all_databases) {
     for (int lazy = 0; lazy < 2; lazy++) {
         struct keyspace *keyspace = keyspace_new_per_slot(4, &hooks);
         struct db *db = keyspace_db(keyspace, 0), *second = keyspace_db(keyspace, 1);
@@ -292,7 +292,7 @@ static size_t keys_wanted(void *context) {
 }
 
 /* Candidates of an eviction are kept for the next one, when a slot of theirs may be on its way back. */
-static void eviction_takes_no_key_of_a_hidden_slot(void **state) {
+FIXTURE_TEST(eviction_takes_no_key_of_a_hidden_slot) {
     struct keyspace *keyspace = keyspace_new_per_slot(1, &hooks);
     struct db *db = keyspace_db(keyspace, 0);
     unsigned slot = hash_slot(SLICE("tag"));
@@ -316,7 +316,7 @@ static void eviction_takes_no_key_of_a_hidden_slot(void **state) {
 }
 
 /* What is written of a data set includes the hidden keys, and their sizes are known. */
-static void hidden_keys_are_counted_apart(void **state) {
+FIXTURE_TEST(hidden_keys_are_counted_apart) {
     struct keyspace *keyspace = keyspace_new_per_slot(2, &hooks);
     struct db *db = keyspace_db(keyspace, 1);
     set(db, "{tag}1", "v");
@@ -333,19 +333,6 @@ static void hidden_keys_are_counted_apart(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_keys_of_a_slot_are_counted_and_listed),
-        TEST(a_scan_sees_all_keys_that_stay),
-        TEST(a_scan_ends_from_any_cursor),
-        TEST(a_search_in_one_slot_finds_its_keys),
-        TEST(a_random_key_is_uniform),
-        TEST(an_announced_slot_is_expanded_once),
-        TEST(tables_know_their_memory),
-        TEST(a_slot_without_keys_takes_no_table),
-        TEST(a_slot_is_dropped_from_all_databases),
-        TEST(eviction_takes_no_key_of_a_hidden_slot),
-        TEST(hidden_keys_are_counted_apart),
-    };
     store_types_register();
-    return RUN_WITH_BOTH_TABLES(tests);
+    return RUN_WITH_BOTH_TABLES();
 }

@@ -2,7 +2,7 @@
 #include "commands_fixture.h"
 #include "store/types.h"
 
-static void pushing(void **state) {
+FIXTURE_TEST(pushing) {
     does("RPUSH l a b", ":2\r\n", 2, "RPUSH l a b\n", "new(l) rpush(l) ");
     does("LPUSH l c", ":3\r\n", 1, "LPUSH l c\n", "lpush(l) ");
     does("LPUSHX l c d", ":5\r\n", 2, "LPUSHX l c d\n", "lpush(l) ");
@@ -12,7 +12,7 @@ static void pushing(void **state) {
     does("LSET l 0 y", OK, 1, "LSET l 0 y\n", "lset(l) ");
     unchanged("LSET l 100 y", "-ERR index out of range\r\n");
 }
-static void popping(void **state) {
+FIXTURE_TEST(popping) {
     run("RPUSH l 1 2 3 4 5 6");
     does("LPOP l", "$1\r\n1\r\n", 1, "LPOP l\n", "lpop(l) ");
     does("RPOP l 2", "*2\r\n$1\r\n6\r\n$1\r\n5\r\n", 2, "RPOP l 2\n", "rpop(l) ");
@@ -23,7 +23,7 @@ static void popping(void **state) {
     does("LPOP l", NIL, 0, "", "");
     does("LPOP l 1", "*-1\r\n", 0, "", "");
 }
-static void moving(void **state) {
+FIXTURE_TEST(moving) {
     run("RPUSH a 1 2 3");
     does("RPOPLPUSH a b", "$1\r\n3\r\n", 1, "RPOPLPUSH a b\n", "new(b) lpush(b) rpop(a) ");
     does("LMOVE a b LEFT RIGHT", "$1\r\n1\r\n", 1, "LMOVE a b LEFT RIGHT\n", "rpush(b) lpop(a) ");
@@ -34,7 +34,7 @@ static void moving(void **state) {
     does("RPOPLPUSH one one", "$1\r\nx\r\n", 1, "RPOPLPUSH one one\n", "lpush(one) rpop(one) ");
     replies("LRANGE one 0 -1", "*1\r\n$1\r\nx\r\n");
 }
-static void trimming_and_removing(void **state) {
+FIXTURE_TEST(trimming_and_removing) {
     run("RPUSH l a b c b d b");
     does("LTRIM l 0 -1", OK, 0, "", "ltrim(l) ");
     does("LREM l -1 b", ":1\r\n", 1, "LREM l -1 b\n", "lrem(l) ");
@@ -45,7 +45,7 @@ static void trimming_and_removing(void **state) {
     does("LTRIM l 5 1", OK, 0, "", "");
 }
 /* Nodes of three elements, compressed except at the ends: reads and changes in the middle decompress them. */
-static void packed_nodes_read_as_they_were(void **state) {
+FIXTURE_TEST(packed_nodes_read_as_they_were) {
     encoding_limits.list_listpack_size = 3, encoding_limits.list_compress_depth = 1;
     char line[256], expected[300];
     for (int i = 0; i < 300; i++) {
@@ -75,6 +75,5 @@ static void packed_nodes_read_as_they_were(void **state) {
     replies("OBJECT ENCODING copy", "$9\r\nquicklist\r\n");
 }
 int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end, test(pushing), test(popping), test(moving), test(trimming_and_removing),
-                          test(packed_nodes_read_as_they_were));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

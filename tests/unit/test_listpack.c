@@ -15,7 +15,7 @@ static void assert_bytes(const uint8_t *lp, const char *bytes, size_t len) {
     assert_memory_equal(lp, bytes, len);
 }
 
-static void an_empty_listpack_is_seven_bytes(void **state) {
+TEST(an_empty_listpack_is_seven_bytes) {
     uint8_t *lp = listpack_new(0);
     assert_bytes(lp, "\x07\0\0\0\0\0\xff", 7);
     assert_null(listpack_first(lp));
@@ -43,7 +43,7 @@ static void assert_encoded(struct slice text, const char *head, size_t head_len,
     assert_valid(lp);
     listpack_free(lp);
 }
-static void integers_take_the_smallest_encoding(void **state) {
+TEST(integers_take_the_smallest_encoding) {
     static const struct {
         const char *text, *head;
         size_t len;
@@ -73,7 +73,7 @@ static void integers_take_the_smallest_encoding(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_encoded(slice_of(cases[i].text), cases[i].head, cases[i].len, 1);
 }
-static void only_canonical_integers_are_stored_as_integers(void **state) {
+TEST(only_canonical_integers_are_stored_as_integers) {
     assert_encoded(SLICE(""), "\x80", 1, 1);
     assert_encoded(SLICE("01"), "\x82", 1, 1);
     assert_encoded(SLICE("-0"), "\x82", 1, 1);
@@ -82,7 +82,7 @@ static void only_canonical_integers_are_stored_as_integers(void **state) {
     assert_encoded(SLICE("9223372036854775808"), "\x93", 1, 1);
     assert_encoded(SLICE("-9223372036854775809"), "\x94", 1, 1);
 }
-static void lengths_at_every_boundary(void **state) {
+TEST(lengths_at_every_boundary) {
     char *text = mem_alloc(3 << 20);
     memset(text, 'x', 3 << 20);
     assert_encoded(slice_make(text, 63), "\xbf", 1, 1);
@@ -97,7 +97,7 @@ static void lengths_at_every_boundary(void **state) {
     assert_encoded(slice_make(text, 2097146), "\xf0\xfa\xff\x1f\x00", 5, 4);
     mem_free(text);
 }
-static void a_whole_listpack_byte_for_byte(void **state) {
+TEST(a_whole_listpack_byte_for_byte) {
     uint8_t *lp = listpack_new(0);
     lp = listpack_append(lp, SLICE("hello"));
     lp = listpack_append(lp, SLICE("1024"));
@@ -203,7 +203,7 @@ static uint8_t *random_change(uint8_t *lp, struct model *m) {
     }
     return lp;
 }
-static void random_changes_do_what_an_array_does(void **state) {
+TEST(random_changes_do_what_an_array_does) {
     random_seed(7);
     for (int round = 0; round < 20; round++) {
         struct model m = {.count = 0};
@@ -222,7 +222,7 @@ static void random_changes_do_what_an_array_does(void **state) {
     }
 }
 
-static void finding_skips_the_given_number_of_elements(void **state) {
+TEST(finding_skips_the_given_number_of_elements) {
     uint8_t *lp = listpack_new(0);
     static const char *const texts[] = {"a", "b", "b", "12", "12", "a", "long", "x"};
     for (size_t i = 0; i < 8; i++) lp = listpack_append(lp, slice_of(texts[i]));
@@ -237,7 +237,7 @@ static void finding_skips_the_given_number_of_elements(void **state) {
     listpack_free(lp);
 }
 
-static void more_elements_than_the_header_can_count(void **state) {
+TEST(more_elements_than_the_header_can_count) {
     uint8_t *lp = listpack_new(0);
     for (int i = 0; i < 65534; i++) lp = listpack_append_number(lp, i & 127);
     assert_memory_equal(lp + 4, "\xfe\xff", 2);
@@ -257,7 +257,7 @@ static void more_elements_than_the_header_can_count(void **state) {
     listpack_free(lp);
 }
 
-static void random_choices_are_in_order_and_complete(void **state) {
+TEST(random_choices_are_in_order_and_complete) {
     uint8_t *lp = listpack_new(0);
     for (int i = 0; i < 20; i++) lp = listpack_append_number(lp, i);
     random_seed(3);
@@ -285,7 +285,7 @@ static bool refuse_third(void *context, const uint8_t *element, size_t index) {
     ++*(int *)context;
     return index < 2;
 }
-static void damaged_bytes_are_refused(void **state) {
+TEST(damaged_bytes_are_refused) {
     uint8_t *lp = listpack_new(0);
     static const char *const texts[] = {
         "hello", "1",          "-1",
@@ -315,19 +315,12 @@ static void damaged_bytes_are_refused(void **state) {
     listpack_free(lp);
 }
 
-static void a_listpack_is_limited_to_a_gibibyte(void **state) {
+TEST(a_listpack_is_limited_to_a_gibibyte) {
     assert_true(listpack_has_space(NULL, LISTPACK_BYTES_MAX - LISTPACK_EMPTY_BYTES));
     assert_false(listpack_has_space(NULL, LISTPACK_BYTES_MAX));
     assert_false(listpack_has_space(NULL, SIZE_MAX));
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(an_empty_listpack_is_seven_bytes), cmocka_unit_test(integers_take_the_smallest_encoding),
-        cmocka_unit_test(only_canonical_integers_are_stored_as_integers), cmocka_unit_test(lengths_at_every_boundary),
-        cmocka_unit_test(a_whole_listpack_byte_for_byte), cmocka_unit_test(random_changes_do_what_an_array_does),
-        cmocka_unit_test(finding_skips_the_given_number_of_elements),
-        cmocka_unit_test(more_elements_than_the_header_can_count),
-        cmocka_unit_test(random_choices_are_in_order_and_complete), cmocka_unit_test(damaged_bytes_are_refused),
-        cmocka_unit_test(a_listpack_is_limited_to_a_gibibyte));
+    return RUN_TESTS();
 }

@@ -43,7 +43,9 @@ static void run_all(const struct snippet *snippets, size_t count) {
     }
 }
 
-static void cjson_nesting_is_bounded(void **state) {
+#define SNIPPETS(name) TEST_WITH(name, setup, teardown)
+
+SNIPPETS(cjson_nesting_is_bounded) {
     static const struct snippet snippets[] = {
         {"local t = {} for i = 2, 1000 do t = {t} end return #cjson.encode(t)", "2000"},
         {"local t = {} for i = 2, 1001 do t = {t} end return cjson.encode(t)",
@@ -69,7 +71,7 @@ static void cjson_nesting_is_bounded(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void cjson_sparse_arrays_are_bounded(void **state) {
+SNIPPETS(cjson_sparse_arrays_are_bounded) {
     static const struct snippet snippets[] = {
         {"return cjson.encode({[1] = 1, [10] = 1})", "[1,null,null,null,null,null,null,null,null,1]"},
         {"return cjson.encode({[1] = 1, [11] = 1})", "!Cannot serialise table: excessively sparse array"},
@@ -93,7 +95,7 @@ static void cjson_sparse_arrays_are_bounded(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void cjson_numbers_have_their_limits(void **state) {
+SNIPPETS(cjson_numbers_have_their_limits) {
     static const struct snippet snippets[] = {
         {"return cjson.encode(1e308 * 10)", "!Cannot serialise number: must not be NaN or Inf"},
         {"return cjson.encode(0/0)", "!Cannot serialise number: must not be NaN or Inf"},
@@ -128,7 +130,7 @@ static void cjson_numbers_have_their_limits(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void cjson_texts_that_end_too_early_are_refused(void **state) {
+SNIPPETS(cjson_texts_that_end_too_early_are_refused) {
     static const struct snippet snippets[] = {
         {"return cjson.decode('')", "!Expected value but found T_END at character 1"},
         {"return cjson.decode('[')", "!Expected value but found T_END at character 2"},
@@ -157,7 +159,7 @@ static void cjson_texts_that_end_too_early_are_refused(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void cjson_refuses_what_json_cannot_hold(void **state) {
+SNIPPETS(cjson_refuses_what_json_cannot_hold) {
     static const struct snippet snippets[] = {
         {"return cjson.encode({[{}] = 1})", "!Cannot serialise table: table key must be a number or string"},
         {"return cjson.encode({[true] = 1})", "!Cannot serialise boolean: table key must be a number or string"},
@@ -172,7 +174,7 @@ static void cjson_refuses_what_json_cannot_hold(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void cmsgpack_nesting_is_bounded(void **state) {
+SNIPPETS(cmsgpack_nesting_is_bounded) {
     static const struct snippet snippets[] = {
         {"local t = 7 for i = 1, 16 do t = {t} end return string.byte(cmsgpack.pack(t), -1)", "7"},
         {"local t = 7 for i = 1, 17 do t = {t} end return string.byte(cmsgpack.pack(t), -1)", "192"},
@@ -188,7 +190,7 @@ static void cmsgpack_nesting_is_bounded(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void cmsgpack_lengths_are_only_claims(void **state) {
+SNIPPETS(cmsgpack_lengths_are_only_claims) {
     static const struct snippet snippets[] = {
         {"return cmsgpack.unpack('\\221\\255\\255\\255\\255')", "!Missing bytes in input."},
         {"return cmsgpack.unpack('\\221\\255\\255\\255\\255\\1\\2')", "!Missing bytes in input."},
@@ -214,7 +216,7 @@ static void cmsgpack_lengths_are_only_claims(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void cmsgpack_offsets_and_limits_are_checked(void **state) {
+SNIPPETS(cmsgpack_offsets_and_limits_are_checked) {
     static const struct snippet snippets[] = {
         {"return cmsgpack.unpack_one('\\1\\2', 3)", "!Start offset 3 greater than input length 2."},
         {"return cmsgpack.unpack_one('\\1\\2', -1)", "!Invalid request to unpack with offset of -1 and limit of 2."},
@@ -235,7 +237,7 @@ static void cmsgpack_offsets_and_limits_are_checked(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void cmsgpack_numbers_take_the_shortest_form(void **state) {
+SNIPPETS(cmsgpack_numbers_take_the_shortest_form) {
     static const struct snippet snippets[] = {
         {"return #cmsgpack.pack(127)", "1"},
         {"return #cmsgpack.pack(128)", "2"},
@@ -260,7 +262,7 @@ static void cmsgpack_numbers_take_the_shortest_form(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void struct_sizes_are_bounded(void **state) {
+SNIPPETS(struct_sizes_are_bounded) {
     static const struct snippet snippets[] = {
         {"return struct.size('i32')", "32"},
         {"return struct.size('i33')", "!integral size 33 is larger than limit of 32"},
@@ -282,7 +284,7 @@ static void struct_sizes_are_bounded(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void struct_data_that_is_too_short_is_refused(void **state) {
+SNIPPETS(struct_data_that_is_too_short_is_refused) {
     static const struct snippet snippets[] = {
         {"return struct.unpack('i4', '\\1\\2\\3')", "!bad argument #2 to 'unpack' (data string too short)"},
         {"return struct.unpack('c4', 'abc')", "!bad argument #2 to 'unpack' (data string too short)"},
@@ -305,7 +307,7 @@ static void struct_data_that_is_too_short_is_refused(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void struct_arguments_must_fit_the_format(void **state) {
+SNIPPETS(struct_arguments_must_fit_the_format) {
     static const struct snippet snippets[] = {
         {"return struct.pack('c4', 'abc')", "!bad argument #3 to 'pack' (string too short)"},
         {"return #struct.pack('c2', 'abc')", "2"},
@@ -325,7 +327,7 @@ static void struct_arguments_must_fit_the_format(void **state) {
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
 
-static void bit_operations_have_32_bits(void **state) {
+SNIPPETS(bit_operations_have_32_bits) {
     static const struct snippet snippets[] = {
         {"return bit.tobit(4294967295)", "-1"},
         {"return bit.tobit(4294967296)", "0"},
@@ -356,21 +358,5 @@ static void bit_operations_have_32_bits(void **state) {
 }
 
 int main(void) {
-#define SNIPPETS(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        SNIPPETS(cjson_nesting_is_bounded),
-        SNIPPETS(cjson_sparse_arrays_are_bounded),
-        SNIPPETS(cjson_numbers_have_their_limits),
-        SNIPPETS(cjson_texts_that_end_too_early_are_refused),
-        SNIPPETS(cjson_refuses_what_json_cannot_hold),
-        SNIPPETS(cmsgpack_nesting_is_bounded),
-        SNIPPETS(cmsgpack_lengths_are_only_claims),
-        SNIPPETS(cmsgpack_offsets_and_limits_are_checked),
-        SNIPPETS(cmsgpack_numbers_take_the_shortest_form),
-        SNIPPETS(struct_sizes_are_bounded),
-        SNIPPETS(struct_data_that_is_too_short_is_refused),
-        SNIPPETS(struct_arguments_must_fit_the_format),
-        SNIPPETS(bit_operations_have_32_bits),
-    };
-    return cmocka_run_group_tests_name("lua libraries", tests, NULL, NULL);
+    return RUN_TESTS();
 }

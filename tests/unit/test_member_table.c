@@ -24,7 +24,7 @@ static struct listpack_value value_of(int i) {
     return listpack_text_value(slice_of(names[i]));
 }
 
-static void each_member_is_found_in_every_representation(void **state) {
+TEST(each_member_is_found_in_every_representation) {
     struct member_table table;
     bool added, there[NAMES] = {false};
     make_names();
@@ -43,7 +43,7 @@ static void each_member_is_found_in_every_representation(void **state) {
     }
     member_table_free(&table);
 }
-static void appended_entries_are_found(void **state) {
+TEST(appended_entries_are_found) {
     struct member_table table;
     make_names();
     member_table_init(&table, 4);
@@ -59,7 +59,7 @@ static void appended_entries_are_found(void **state) {
     }
     member_table_free(&table);
 }
-static void order_is_that_of_scores_then_of_bytes(void **state) {
+TEST(order_is_that_of_scores_then_of_bytes) {
     struct member_table table;
     char text[2][LISTPACK_TEXT];
     make_names();
@@ -87,7 +87,7 @@ static void fill(const void *context, struct member_table *table) {
     }
     ++*(int *)context;
 }
-static void an_index_is_made_once_when_it_pays(void **state) {
+TEST(an_index_is_made_once_when_it_pays) {
     struct member_index index = {0};
     int made = 0;
     make_names();
@@ -101,7 +101,5 @@ static void an_index_is_made_once_when_it_pays(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(each_member_is_found_in_every_representation), cmocka_unit_test(appended_entries_are_found),
-        cmocka_unit_test(order_is_that_of_scores_then_of_bytes), cmocka_unit_test(an_index_is_made_once_when_it_pays));
+    return RUN_TESTS();
 }

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-static void every_byte_is_counted_and_given_back(void **state) {
+TEST(every_byte_is_counted_and_given_back) {
     void *blocks[100];
     size_t start = mem_used(), sum = 0, usable;
     for (size_t i = 0; i < 100; i++) {
@@ -33,7 +33,7 @@ static void every_byte_is_counted_and_given_back(void **state) {
     assert_int_equal(mem_used(), start);
 }
 
-static void absurd_sizes_are_refused_by_the_trying_functions(void **state) {
+TEST(absurd_sizes_are_refused_by_the_trying_functions) {
     size_t start = mem_used();
     void *block = mem_alloc(10);
     size_t sizes[] = {SIZE_MAX, SIZE_MAX - 4096, SIZE_MAX / 2, SIZE_MAX / 4, (size_t)1 << 60, (size_t)1 << 50};
@@ -66,7 +66,7 @@ static void *drain(void *arg) {
     for (int i = 0; i < SHARED; i++) mem_free(blocks[i]);
     return NULL;
 }
-static void blocks_may_be_freed_by_other_threads_and_threads_may_end(void **state) {
+TEST(blocks_may_be_freed_by_other_threads_and_threads_may_end) {
     pthread_t threads[THREADS];
     size_t start = mem_used();
     for (int round = 0; round < 10; round++) {
@@ -79,7 +79,7 @@ static void blocks_may_be_freed_by_other_threads_and_threads_may_end(void **stat
     }
 }
 
-static void figures_of_allocator_and_kernel_are_there(void **state) {
+TEST(figures_of_allocator_and_kernel_are_there) {
     struct mem_stats stats;
     mem_purge();
     mem_read_stats(&stats);
@@ -93,7 +93,7 @@ static void figures_of_allocator_and_kernel_are_there(void **state) {
 #endif
 }
 
-static void a_blob_is_freed_with_its_last_reference(void **state) {
+TEST(a_blob_is_freed_with_its_last_reference) {
     size_t start = mem_used();
     struct blob *blob = blob_copy(SLICE("hello"));
     assert_true(slice_equal(blob_slice(blob), SLICE("hello")));
@@ -107,7 +107,7 @@ static void a_blob_is_freed_with_its_last_reference(void **state) {
     assert_int_equal(mem_used(), start);
 }
 
-static void a_blob_grows_without_losing_bytes(void **state) {
+TEST(a_blob_grows_without_losing_bytes) {
     struct blob *blob = blob_copy(SLICE("abc"));
     size_t moves = 0, capacity = blob->capacity;
     for (size_t len = 3; len < 3000000; len += 1000) {
@@ -127,7 +127,7 @@ static void a_blob_grows_without_losing_bytes(void **state) {
     blob_release(blob);
 }
 
-static void memory_output_keeps_everything_in_order(void **state) {
+TEST(memory_output_keeps_everything_in_order) {
     struct memory_output m;
     memory_output_init(&m);
     assert_int_equal(memory_output_slice(&m).len, 0);
@@ -170,7 +170,7 @@ static void take(struct output *out, struct blob *blob) {
 static void no_space(struct output *out, size_t len) {
     fail();
 }
-static void large_blobs_are_shared_and_small_ones_copied(void **state) {
+TEST(large_blobs_are_shared_and_small_ones_copied) {
     static const struct output_ops ops = {.make_space = no_space, .share = take, .share_min = OUTPUT_SHARE_MIN};
     char buffer[100];
     struct output out = {.pos = buffer, .end = buffer + sizeof(buffer), .ops = &ops};
@@ -186,7 +186,7 @@ static void large_blobs_are_shared_and_small_ones_copied(void **state) {
     blob_release(small);
 }
 
-static void null_output_takes_anything(void **state) {
+TEST(null_output_takes_anything) {
     struct null_output n;
     null_output_init(&n);
     struct blob *blob = blob_new(100000, 100000);
@@ -205,7 +205,7 @@ struct element {
     int number;
     struct list_link link;
 };
-static void list_keeps_order_and_lets_elements_leave(void **state) {
+TEST(list_keeps_order_and_lets_elements_leave) {
     struct list list;
     struct element elements[10] = {0};
     list_init(&list);
@@ -235,13 +235,5 @@ static void list_keeps_order_and_lets_elements_leave(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(every_byte_is_counted_and_given_back),
-        cmocka_unit_test(absurd_sizes_are_refused_by_the_trying_functions),
-        cmocka_unit_test(blocks_may_be_freed_by_other_threads_and_threads_may_end),
-        cmocka_unit_test(figures_of_allocator_and_kernel_are_there),
-        cmocka_unit_test(a_blob_is_freed_with_its_last_reference), cmocka_unit_test(a_blob_grows_without_losing_bytes),
-        cmocka_unit_test(memory_output_keeps_everything_in_order),
-        cmocka_unit_test(large_blobs_are_shared_and_small_ones_copied), cmocka_unit_test(null_output_takes_anything),
-        cmocka_unit_test(list_keeps_order_and_lets_elements_leave));
+    return RUN_TESTS();
 }

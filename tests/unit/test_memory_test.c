@@ -7,7 +7,7 @@
 
 enum { PAGE_WORDS = 512, PAGES = 4, WORDS = PAGE_WORDS * PAGES };
 
-static void memory_in_order_passes(void **state) {
+TEST(memory_in_order_passes) {
     uint64_t *words = malloc(WORDS * sizeof *words);
     assert_int_equal(memory_test_addresses(words, WORDS), 0);
     assert_int_equal(memory_test_pattern(words, WORDS, 0x5555555555555555), 0);
@@ -16,7 +16,7 @@ static void memory_in_order_passes(void **state) {
 }
 
 /* The first and the third page are the same memory, as with a broken address line. */
-static void addresses_of_the_same_memory_are_found(void **state) {
+TEST(addresses_of_the_same_memory_are_found) {
     size_t page = PAGE_WORDS * sizeof(uint64_t);
     int fd = memfd_create("memory", MFD_CLOEXEC);
     assert_int_equal(ftruncate(fd, (off_t)(PAGES * page)), 0);
@@ -32,9 +32,5 @@ static void addresses_of_the_same_memory_are_found(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_in_order_passes),
-        cmocka_unit_test(addresses_of_the_same_memory_are_found),
-    };
-    return cmocka_run_group_tests_name("memory test", tests, NULL, NULL);
+    return RUN_TESTS();
 }

@@ -18,7 +18,7 @@ static struct slot_message parse_words(int argc, const struct slice *argv, bool 
 #define NAME      "0123456789012345678901234567890123456789"
 #define ID        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-static void messages_of_a_link_are_read(void **state) {
+TEST(messages_of_a_link_are_read) {
     assert_int_equal(PARSE(true, SYNCSLOTS, SLICE("request-pause")).verb, VERB_REQUEST_PAUSE);
     assert_int_equal(PARSE(true, SYNCSLOTS, SLICE("foo")).verb, VERB_UNKNOWN);
     assert_int_equal(PARSE(true, SYNCSLOTS, SLICE("PULLED"), SLICE("7")).pulled, 7);
@@ -35,7 +35,7 @@ static void messages_of_a_link_are_read(void **state) {
     assert_int_equal(PARSE(true, SYNCSLOTS, SLICE("FAILOVER-GRANTED"), SLICE("EPOCH"), SLICE("-1")).epoch, 0);
 }
 
-static void malformed_messages_of_streams_are_refused(void **state) {
+TEST(malformed_messages_of_streams_are_refused) {
     struct slice name = SLICE("NAME"), job = SLICE(NAME), list = SLICE("SLOTSRANGE");
     PARSE(false, SYNCSLOTS, SLICE("TAKE"));
     PARSE(false, SYNCSLOTS, SLICE("TAKE"), name, SLICE("short"));
@@ -51,7 +51,7 @@ static void malformed_messages_of_streams_are_refused(void **state) {
     PARSE(true, SYNCSLOTS, SLICE("ESTABLISH"), SLICE("FOO"), SLICE("1"), name, job, list, SLICE("5"), SLICE("6"));
 }
 
-static void a_message_is_read_as_it_was_written(void **state) {
+TEST(a_message_is_read_as_it_was_written) {
     static const uint16_t list[2][2] = {{0, 5}, {16383, 16383}};
     const enum slot_verb verbs[] = {VERB_ESTABLISH, VERB_TAKE, VERB_GRANT, VERB_MOVED, VERB_FINISH, VERB_OUTCOME};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -80,7 +80,7 @@ static void a_message_is_read_as_it_was_written(void **state) {
     }
 }
 
-static void damaged_grants_in_a_file_are_passed_over(void **state) {
+TEST(damaged_grants_in_a_file_are_passed_over) {
     struct slice field =
         SLICE("x," NAME " " ID " " ID " 5 1 2 7 7," NAME " " ID " " ID " 5 9," NAME " " ID " " ID " 6 3 3,rest");
     struct slot_message grant;
@@ -241,7 +241,7 @@ static void end_jobs(void) {
     sim_free(&sim);
 }
 
-static void a_grant_is_recorded_if_the_target_can_be_asked(void **state) {
+TEST(a_grant_is_recorded_if_the_target_can_be_asked) {
     struct slot_export *export = begin_export(OWN_FEATURE_SLOT_OUTCOME);
     turn(export, "failover-granted");
     assert_int_equal(records, 1);
@@ -250,7 +250,7 @@ static void a_grant_is_recorded_if_the_target_can_be_asked(void **state) {
 }
 
 /* Valkey: whether it takes the slots shows on the bus alone. */
-static void a_source_waits_for_the_claim_of_a_target_that_cannot_be_asked(void **state) {
+TEST(a_source_waits_for_the_claim_of_a_target_that_cannot_be_asked) {
     struct slot_export *export = begin_export(0);
     turn(export, "failover-granted");
     assert_int_equal(records, 0);
@@ -264,7 +264,7 @@ static void a_source_waits_for_the_claim_of_a_target_that_cannot_be_asked(void *
     end_jobs();
 }
 
-static void a_cancelled_grant_is_shown_as_cancelled_and_goes_on(void **state) {
+TEST(a_cancelled_grant_is_shown_as_cancelled_and_goes_on) {
     struct slot_export *export = begin_export(OWN_FEATURE_SLOT_OUTCOME);
     turn(export, "failover-granted");
     export_cancel(&m, export, now);
@@ -276,7 +276,7 @@ static void a_cancelled_grant_is_shown_as_cancelled_and_goes_on(void **state) {
 }
 
 /* The target breaks the protocol: the link ends, and the writes of clients would go on. */
-static void a_grant_that_loses_its_link_by_an_error_gives_the_slots_up_at_once(void **state) {
+TEST(a_grant_that_loses_its_link_by_an_error_gives_the_slots_up_at_once) {
     struct slot_export *export = begin_export(OWN_FEATURE_SLOT_OUTCOME);
     turn(export, "failover-granted");
     assert_true(cluster_serves(cluster_at(0), export->job.ranges[0][0]));
@@ -315,7 +315,7 @@ static struct slot_import *begin_import(void) {
     return import;
 }
 
-static void a_target_requests_and_claims_the_slots_when_its_shard_has_committed(void **state) {
+TEST(a_target_requests_and_claims_the_slots_when_its_shard_has_committed) {
     struct slot_import *import = begin_import();
     commits = false;
     tell(import, VERB_PAUSED);
@@ -340,7 +340,7 @@ static void a_target_requests_and_claims_the_slots_when_its_shard_has_committed(
 }
 
 /* A question that was delayed on the network, after the slots have gone back to the source by another migration. */
-static void a_late_question_does_not_take_slots_that_have_gone_back(void **state) {
+TEST(a_late_question_does_not_take_slots_that_have_gone_back) {
     struct slot_import *import = begin_import();
     struct slot_bitmap slots = one_slot(import->job.ranges[0][0]);
     tell(import, VERB_PAUSED);
@@ -362,7 +362,7 @@ static void a_late_question_does_not_take_slots_that_have_gone_back(void **state
     end_jobs();
 }
 
-static void a_message_that_does_not_fit_the_state_ends_a_job(void **state) {
+TEST(a_message_that_does_not_fit_the_state_ends_a_job) {
     struct slot_import *import = begin_import();
     tell(import, VERB_FAILOVER_GRANTED);
     turn_of(&import->job, "failed");
@@ -372,7 +372,7 @@ static void a_message_that_does_not_fit_the_state_ends_a_job(void **state) {
     end_jobs();
 }
 
-static void an_import_of_a_server_that_becomes_a_replica_is_tracked(void **state) {
+TEST(an_import_of_a_server_that_becomes_a_replica_is_tracked) {
     struct slot_import *import = begin_import();
     server.replica = true;
     turn_of(&import->job, "occurring-on-primary");
@@ -385,7 +385,7 @@ static void an_import_of_a_server_that_becomes_a_replica_is_tracked(void **state
 }
 
 /* Without synchronous replication the stream of the primary may have been behind its claim. */
-static void a_successor_that_owns_the_slots_of_an_import_keeps_their_keys(void **state) {
+TEST(a_successor_that_owns_the_slots_of_an_import_keeps_their_keys) {
     for (int owns = 0; owns < 2; owns++) {
         struct slot_import *import = begin_import();
         struct slot_bitmap slots = one_slot(import->job.ranges[0][0]);
@@ -440,13 +440,13 @@ static bool takes_back(unsigned bits) {
     return grant_takes_back(&facts);
 }
 
-static void a_successor_gives_the_slots_up_before_it_asks(void **state) {
+TEST(a_successor_gives_the_slots_up_before_it_asks) {
     assert_int_equal(step(SUCCESSOR | OWNS), GRANT_RELEASE);
     assert_int_equal(step(((SUCCESSOR | OWNS) & ~CERTAIN) & ~COMMITTED), GRANT_RELEASE);
     assert_int_equal(step(SUCCESSOR), GRANT_ASK);
 }
 
-static void only_who_leads_for_certain_and_has_committed_the_grant_asks(void **state) {
+TEST(only_who_leads_for_certain_and_has_committed_the_grant_asks) {
     assert_int_equal(step(SUCCESSOR & ~CERTAIN), GRANT_WAIT);
     assert_int_equal(step(SUCCESSOR & ~COMMITTED), GRANT_WAIT);
     assert_int_equal(step(SUCCESSOR & ~LEADS), GRANT_WAIT);
@@ -454,31 +454,31 @@ static void only_who_leads_for_certain_and_has_committed_the_grant_asks(void **s
     assert_int_equal(step(SOURCE & ~COMMITTED), GRANT_WAIT);
 }
 
-static void a_source_asks_when_its_link_has_been_down_for_a_while(void **state) {
+TEST(a_source_asks_when_its_link_has_been_down_for_a_while) {
     assert_int_equal(step_after(SOURCE | LINKED, 0), GRANT_WAIT);
     assert_int_equal(step_after(SOURCE, GRANT_PATIENCE_MS - 1), GRANT_WAIT);
     assert_int_equal(step(SOURCE), GRANT_ASK);
 }
 
-static void a_source_holds_its_clients_only_for_so_long(void **state) {
+TEST(a_source_holds_its_clients_only_for_so_long) {
     assert_int_equal(step_after(SOURCE, HOLD_MS - 1), GRANT_ASK);
     assert_int_equal(step_after(SOURCE, HOLD_MS), GRANT_TRACK);
     assert_int_equal(step_after(SUCCESSOR, HOLD_MS), GRANT_ASK);
 }
 
-static void a_source_that_is_replaced_leaves_the_decision_to_its_successor(void **state) {
+TEST(a_source_that_is_replaced_leaves_the_decision_to_its_successor) {
     assert_int_equal(step(SOURCE & ~PRIMARY), GRANT_TRACK);
     assert_int_equal(step((SOURCE | MOVED) & ~PRIMARY), GRANT_TRACK);
     assert_int_equal(step(SOURCE & ~LEADS), GRANT_WAIT);
 }
 
-static void slots_that_other_shards_claim_have_moved(void **state) {
+TEST(slots_that_other_shards_claim_have_moved) {
     assert_int_equal(step((SOURCE | MOVED | LINKED) & ~CERTAIN), GRANT_DONE);
     assert_int_equal(step(SUCCESSOR | MOVED), GRANT_DONE);
     assert_int_equal(step((SUCCESSOR | MOVED) & ~LEADS), GRANT_WAIT);
 }
 
-static void a_refusal_counts_only_for_the_leader_while_nobody_claims_the_slots(void **state) {
+TEST(a_refusal_counts_only_for_the_leader_while_nobody_claims_the_slots) {
     assert_true(takes_back(SUCCESSOR));
     assert_true(takes_back(SOURCE));
     assert_false(takes_back(SUCCESSOR | MOVED));
@@ -489,7 +489,7 @@ static void a_refusal_counts_only_for_the_leader_while_nobody_claims_the_slots(v
 
 #define STEP(...) take_decide(&(struct take_facts){__VA_ARGS__})
 
-static void a_target_decides_when_it_was_granted(void **state) {
+TEST(a_target_decides_when_it_was_granted) {
     assert_int_equal(STEP(.leads = true, .certain = true, .granted = true), TAKE_DECIDE);
     assert_int_equal(STEP(.leads = true, .certain = true), TAKE_WAIT);
     assert_int_equal(STEP(.leads = true, .granted = true), TAKE_WAIT);
@@ -497,7 +497,7 @@ static void a_target_decides_when_it_was_granted(void **state) {
     assert_int_equal(STEP(.leads = true, .certain = true, .granted = true, .held = true), TAKE_WAIT);
 }
 
-static void slots_are_claimed_when_the_decision_is_committed(void **state) {
+TEST(slots_are_claimed_when_the_decision_is_committed) {
     for (int tracked = 0; tracked < 2; tracked++) {
         assert_int_equal(STEP(.leads = true, .certain = true, .decided = true, .tracked = tracked), TAKE_WAIT);
         assert_int_equal(STEP(.leads = true, .decided = true, .committed = true, .tracked = tracked), TAKE_WAIT);
@@ -508,12 +508,12 @@ static void slots_are_claimed_when_the_decision_is_committed(void **state) {
     }
 }
 
-static void a_successor_without_the_decision_fails_the_job(void **state) {
+TEST(a_successor_without_the_decision_fails_the_job) {
     assert_int_equal(STEP(.leads = true, .tracked = true), TAKE_FAIL);
     assert_int_equal(STEP(.tracked = true), TAKE_WAIT);
 }
 
-static void slots_that_are_owned_after_a_restart_stay(void **state) {
+TEST(slots_that_are_owned_after_a_restart_stay) {
     assert_int_equal(STEP(.leads = true, .tracked = true, .owns = true), TAKE_CLAIM);
     assert_int_equal(STEP(.tracked = true, .owns = true), TAKE_WAIT);
 }
@@ -521,26 +521,26 @@ static void slots_that_are_owned_after_a_restart_stay(void **state) {
 #define DECIDE(...)       outcome_decide(&(struct outcome_facts){__VA_ARGS__})
 #define ANSWER(kind, ...) DECIDE(.job = kind, .certain = true, .with_source = true, __VA_ARGS__)
 
-static void a_question_is_the_grant_for_a_job_that_waits(void **state) {
+TEST(a_question_is_the_grant_for_a_job_that_waits) {
     assert_int_equal(ANSWER(OUTCOME_JOB_WAITS, .committed = true), OUTCOME_GRANTED);
     assert_int_equal(ANSWER(OUTCOME_JOB_WAITS, .owns = true), OUTCOME_GRANTED); /* ends the job, too */
     assert_int_equal(ANSWER(OUTCOME_JOB_WAITS, .held = true), OUTCOME_LATER);
     assert_int_equal(ANSWER(OUTCOME_JOB_EARLY, .committed = true), OUTCOME_LATER);
 }
 
-static void a_failure_is_told_when_it_is_committed(void **state) {
+TEST(a_failure_is_told_when_it_is_committed) {
     assert_int_equal(ANSWER(OUTCOME_JOB_FAILED, .committed = false), OUTCOME_LATER);
     assert_int_equal(ANSWER(OUTCOME_JOB_FAILED, .committed = true), OUTCOME_REFUSED);
 }
 
-static void a_success_that_nobody_heard_of_is_carried_out(void **state) {
+TEST(a_success_that_nobody_heard_of_is_carried_out) {
     assert_int_equal(ANSWER(OUTCOME_JOB_SUCCESS, .owns = true), OUTCOME_TAKEN);
     assert_int_equal(ANSWER(OUTCOME_JOB_SUCCESS, .owns = false), OUTCOME_CLAIM);
     assert_int_equal(DECIDE(.job = OUTCOME_JOB_SUCCESS, .certain = true), OUTCOME_TAKEN); /* moved on */
     assert_int_equal(ANSWER(OUTCOME_JOB_SUCCESS, .outdated = true), OUTCOME_LATER);       /* moved back */
 }
 
-static void a_forgotten_job_has_failed_if_the_source_has_the_slots(void **state) {
+TEST(a_forgotten_job_has_failed_if_the_source_has_the_slots) {
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .committed = true), OUTCOME_REFUSED);
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .committed = false), OUTCOME_LATER);
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .owns = true), OUTCOME_TAKEN);
@@ -552,39 +552,11 @@ static void a_forgotten_job_has_failed_if_the_source_has_the_slots(void **state)
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .owns = true, .unheard = true), OUTCOME_TAKEN);
 }
 
-static void who_does_not_lead_for_certain_says_nothing(void **state) {
+TEST(who_does_not_lead_for_certain_says_nothing) {
     for (enum outcome_job job = OUTCOME_JOB_UNKNOWN; job <= OUTCOME_JOB_FAILED; job++)
         assert_int_equal(DECIDE(.job = job, .committed = true, .owns = true, .with_source = true), OUTCOME_LATER);
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(messages_of_a_link_are_read),
-                     cmocka_unit_test(malformed_messages_of_streams_are_refused),
-                     cmocka_unit_test(a_message_is_read_as_it_was_written),
-                     cmocka_unit_test(damaged_grants_in_a_file_are_passed_over),
-                     cmocka_unit_test(a_grant_is_recorded_if_the_target_can_be_asked),
-                     cmocka_unit_test(a_source_waits_for_the_claim_of_a_target_that_cannot_be_asked),
-                     cmocka_unit_test(a_cancelled_grant_is_shown_as_cancelled_and_goes_on),
-                     cmocka_unit_test(a_grant_that_loses_its_link_by_an_error_gives_the_slots_up_at_once),
-                     cmocka_unit_test(a_target_requests_and_claims_the_slots_when_its_shard_has_committed),
-                     cmocka_unit_test(a_late_question_does_not_take_slots_that_have_gone_back),
-                     cmocka_unit_test(a_message_that_does_not_fit_the_state_ends_a_job),
-                     cmocka_unit_test(an_import_of_a_server_that_becomes_a_replica_is_tracked),
-                     cmocka_unit_test(a_successor_that_owns_the_slots_of_an_import_keeps_their_keys),
-                     cmocka_unit_test(a_successor_gives_the_slots_up_before_it_asks),
-                     cmocka_unit_test(only_who_leads_for_certain_and_has_committed_the_grant_asks),
-                     cmocka_unit_test(a_source_asks_when_its_link_has_been_down_for_a_while),
-                     cmocka_unit_test(a_source_holds_its_clients_only_for_so_long),
-                     cmocka_unit_test(a_source_that_is_replaced_leaves_the_decision_to_its_successor),
-                     cmocka_unit_test(slots_that_other_shards_claim_have_moved),
-                     cmocka_unit_test(a_refusal_counts_only_for_the_leader_while_nobody_claims_the_slots),
-                     cmocka_unit_test(a_target_decides_when_it_was_granted),
-                     cmocka_unit_test(slots_are_claimed_when_the_decision_is_committed),
-                     cmocka_unit_test(a_successor_without_the_decision_fails_the_job),
-                     cmocka_unit_test(slots_that_are_owned_after_a_restart_stay),
-                     cmocka_unit_test(a_question_is_the_grant_for_a_job_that_waits),
-                     cmocka_unit_test(a_failure_is_told_when_it_is_committed),
-                     cmocka_unit_test(a_success_that_nobody_heard_of_is_carried_out),
-                     cmocka_unit_test(a_forgotten_job_has_failed_if_the_source_has_the_slots),
-                     cmocka_unit_test(who_does_not_lead_for_certain_says_nothing));
+    return RUN_TESTS();
 }

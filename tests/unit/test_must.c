@@ -67,7 +67,7 @@ static void fail_hold(void) {
     must_hold(three == five, "a %s of %zu", "list", three);
 }
 
-static void a_failing_condition_reports_its_place_and_values(void **state) {
+TEST(a_failing_condition_reports_its_place_and_values) {
     assert_report(report_of(fail_plain), "test_must.c:", "'three > five' is not true");
     assert_report(report_of(fail_equal), "fail_equal", "'three == five' is not true: 3 and 5");
     assert_report(report_of(fail_less), "fail_less", "'five < three' is not true: 5 and 3");
@@ -93,13 +93,13 @@ static void main_thread_elsewhere(void) {
     if (thread_create(&thread, check_main_thread, NULL) == 0) pthread_join(thread, NULL);
 }
 
-static void a_condition_that_fails_in_any_thread_ends_the_process(void **state) {
+TEST(a_condition_that_fails_in_any_thread_ends_the_process) {
     assert_report(report_of(fail_elsewhere), "fail_in_thread", "'five < three' is not true: 5 and 3");
     assert_report(report_of(main_thread_elsewhere), "check_main_thread", "'thread_is_main()' is not true");
 }
 
 static int evaluated;
-static void true_conditions_are_evaluated_once(void **state) {
+TEST(true_conditions_are_evaluated_once) {
     must(++evaluated == 1);
     must_equal(++evaluated, 2);
     must_less(2, ++evaluated);
@@ -129,18 +129,14 @@ static void release_unheld(void) {
     blob_release(blob);
 }
 
-static void what_is_in_a_list_is_in_it_once(void **state) {
+TEST(what_is_in_a_list_is_in_it_once) {
     assert_report(report_of(link_twice), "linked_list.h:", "'!list_is_linked(link)' is not true");
     assert_report(report_of(remove_twice), "linked_list.h:", "'list_is_linked(link) && list->len > 0' is not true");
 }
-static void references_do_not_go_below_zero(void **state) {
+TEST(references_do_not_go_below_zero) {
     assert_report(report_of(release_unheld), "blob.c:", "'before > 0' is not true");
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(a_failing_condition_reports_its_place_and_values),
-                     cmocka_unit_test(a_condition_that_fails_in_any_thread_ends_the_process),
-                     cmocka_unit_test(true_conditions_are_evaluated_once),
-                     cmocka_unit_test(what_is_in_a_list_is_in_it_once),
-                     cmocka_unit_test(references_do_not_go_below_zero));
+    return RUN_TESTS();
 }

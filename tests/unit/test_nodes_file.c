@@ -45,7 +45,7 @@ static void assert_text(struct slice text, const char *expected) {
     if (text.len) assert_memory_equal(text.data, expected, text.len);
 }
 
-static void files_of_valkey_are_written_again_byte_for_byte(void **state) {
+TEST(files_of_valkey_are_written_again_byte_for_byte) {
     static const char *const names[] = {"new", "replica", "migrating", "importing", "failed", "nofailover", "minority"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[100];
@@ -61,7 +61,7 @@ static void files_of_valkey_are_written_again_byte_for_byte(void **state) {
     }
 }
 
-static void every_column_is_read(void **state) {
+TEST(every_column_is_read) {
     assert_true(parse(B " 2001:db8::1:7000@17000,host.example.com,availability-zone=zone-1,client-tls-port=4,"
                         "client-tcp-port=3,client-ipv6=2001:db8::2,client-ipv4=192.0.2.9,tls-port=7001,nodename=n,"
                         "shard-id=" S " slave,fail?,nofailover " A " 1700000000001 1700000000002 9 disconnected\n" ME
@@ -106,7 +106,7 @@ static void every_column_is_read(void **state) {
     nodes_file_free(&file);
 }
 
-static void lines_of_older_versions_are_understood(void **state) {
+TEST(lines_of_older_versions_are_understood) {
 #define REST  " myself,master - 0 0 1 connected 0-16383\n"
 #define FIRST A " 127.0.0.1:6379@"
     assert_rewritten(A " 127.0.0.1:6379" REST EPOCHS, false, FIRST "16379,,tls-port=0" REST EPOCHS);
@@ -120,7 +120,7 @@ static void lines_of_older_versions_are_understood(void **state) {
                      FIRST "1,,tls-port=0 myself,master - 0 0 1 connected\nvars currentEpoch 5 lastVoteEpoch 0\n");
 }
 
-static void the_port_in_front_is_the_one_without_a_name(void **state) {
+TEST(the_port_in_front_is_the_one_without_a_name) {
 #define TAIL " myself,master - 0 0 0 connected\n"
     static const struct {
         const char *names;
@@ -145,7 +145,7 @@ static void the_port_in_front_is_the_one_without_a_name(void **state) {
     }
 }
 
-static void unknown_values_are_kept(void **state) {
+TEST(unknown_values_are_kept) {
     assert_rewritten(A " :0@0,,rack=7,tls-port=0,row=a-b" TAIL "vars shape round currentEpoch 1\n", false,
                      A " :0@0,,tls-port=0,rack=7,row=a-b" TAIL "vars currentEpoch 1 lastVoteEpoch 0\n");
     assert_string_equal(notes, "Cluster config file, line 1: unknown field 'rack' is ignored\n"
@@ -153,14 +153,14 @@ static void unknown_values_are_kept(void **state) {
                                "Skipping unknown cluster config variable 'shape'\n");
 }
 
-static void flags_have_their_names(void **state) {
+TEST(flags_have_their_names) {
     assert_rewritten(OTHER " noflags - 0 0 0 disconnected\n" ME "\n" EPOCHS, false,
                      OTHER " noflags - 0 0 0 disconnected\n" ME "\n" EPOCHS);
     assert_rewritten(OTHER " nofailover,noaddr,handshake,fail?,replica - 0 0 0 disconnected\n" ME "\n" EPOCHS, false,
                      OTHER " slave,fail?,fail,handshake,noaddr,nofailover - 0 0 0 disconnected\n" ME "\n" EPOCHS);
 }
 
-static void clients_see_the_hostname_and_nothing_more(void **state) {
+TEST(clients_see_the_hostname_and_nothing_more) {
     struct slot_bitmap slots = {{0}};
     struct open_slot open = {.slot = 3};
     struct memory_output out;
@@ -191,7 +191,7 @@ static void clients_see_the_hostname_and_nothing_more(void **state) {
     memory_output_free(&out);
 }
 
-static void flags_and_epochs_are_written_alone(void **state) {
+TEST(flags_and_epochs_are_written_alone) {
     struct memory_output out;
     memory_output_init(&out);
     node_flags_print(&out.out, NODE_MYSELF | NODE_REPLICA | NODE_FAIL);
@@ -202,7 +202,7 @@ static void flags_and_epochs_are_written_alone(void **state) {
     assert_output(&out, "myself,slave,fail noflags vars currentEpoch 3 lastVoteEpoch 18446744073709551615\n");
 }
 
-static void names_and_values_have_no_character_of_the_format(void **state) {
+TEST(names_and_values_have_no_character_of_the_format) {
     assert_true(node_text_valid(slice_of("")));
     assert_true(node_text_valid(slice_of("zone-1a.east_2:/Z\xc3\xa9")));
     for (int c = 0; c < 256; c++) {
@@ -212,13 +212,13 @@ static void names_and_values_have_no_character_of_the_format(void **state) {
     }
 }
 
-static void an_empty_file_has_no_lines(void **state) {
+TEST(an_empty_file_has_no_lines) {
     assert_true(parse("", false));
     assert_int_equal(file.count, 0);
     nodes_file_free(&file);
 }
 
-static void damaged_files_are_refused_with_a_reason(void **state) {
+TEST(damaged_files_are_refused_with_a_reason) {
     static const struct {
         const char *text, *reason;
         size_t line;
@@ -283,7 +283,7 @@ static void damaged_files_are_refused_with_a_reason(void **state) {
     assert_false(nodes_file_parse((struct slice){zeros, sizeof zeros}, false, NULL, NULL, &file, &error));
 }
 
-static void the_log_has_the_lines_of_valkey(void **state) {
+TEST(the_log_has_the_lines_of_valkey) {
     char text[NODES_FILE_TEXT_MAX];
     nodes_file_in_use_text("nodes.conf", text);
     assert_string_equal(text, "Sorry, the cluster configuration file nodes.conf is already used by a different Cluster "
@@ -307,13 +307,5 @@ static void the_log_has_the_lines_of_valkey(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(files_of_valkey_are_written_again_byte_for_byte),
-                     cmocka_unit_test(every_column_is_read), cmocka_unit_test(lines_of_older_versions_are_understood),
-                     cmocka_unit_test(the_port_in_front_is_the_one_without_a_name),
-                     cmocka_unit_test(unknown_values_are_kept), cmocka_unit_test(flags_have_their_names),
-                     cmocka_unit_test(clients_see_the_hostname_and_nothing_more),
-                     cmocka_unit_test(flags_and_epochs_are_written_alone),
-                     cmocka_unit_test(names_and_values_have_no_character_of_the_format),
-                     cmocka_unit_test(an_empty_file_has_no_lines), cmocka_unit_test(the_log_has_the_lines_of_valkey),
-                     cmocka_unit_test(damaged_files_are_refused_with_a_reason));
+    return RUN_TESTS();
 }

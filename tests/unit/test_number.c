@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void integers_must_be_canonical(void **state) {
+TEST(integers_must_be_canonical) {
     static const char *const good[] = {"0", "1", "-1", "9223372036854775807", "-9223372036854775808", "10"};
     static const int64_t values[] = {0, 1, -1, INT64_MAX, INT64_MIN, 10};
     static const char *const bad[] = {"",
@@ -34,7 +34,7 @@ static void integers_must_be_canonical(void **state) {
     assert_false(parse_int64((struct slice){"1\0", 2}, &v));
 }
 
-static void unsigned_integers_reach_two_to_the_64(void **state) {
+TEST(unsigned_integers_reach_two_to_the_64) {
     uint64_t v;
     assert_true(parse_uint64(SLICE("18446744073709551615"), &v) && v == UINT64_MAX);
     assert_false(parse_uint64(SLICE("18446744073709551616"), &v));
@@ -43,7 +43,7 @@ static void unsigned_integers_reach_two_to_the_64(void **state) {
     assert_false(parse_uint64(SLICE("-1"), &v));
 }
 
-static void integers_survive_the_way_there_and_back(void **state) {
+TEST(integers_survive_the_way_there_and_back) {
     char text[NUMBER_TEXT_MAX], expected[NUMBER_TEXT_MAX];
     random_seed(1);
     for (int i = 0; i < 200000; i++) {
@@ -60,7 +60,7 @@ static void integers_survive_the_way_there_and_back(void **state) {
     assert_memory_equal(text, "-9223372036854775808", 20);
 }
 
-static void doubles_look_as_in_valkey(void **state) {
+TEST(doubles_look_as_in_valkey) {
     static const struct {
         double value;
         const char *text;
@@ -106,7 +106,7 @@ static void doubles_look_as_in_valkey(void **state) {
     }
 }
 
-static void doubles_read_back_to_the_same_bits(void **state) {
+TEST(doubles_read_back_to_the_same_bits) {
     char text[40];
     random_seed(2);
     for (int i = 0; i < 300000; i++) {
@@ -125,7 +125,7 @@ static void doubles_read_back_to_the_same_bits(void **state) {
     }
 }
 
-static void short_decimals_read_as_strtod_reads_them(void **state) {
+TEST(short_decimals_read_as_strtod_reads_them) {
     char text[40];
     random_seed(3);
     for (int i = 0; i < 300000; i++) {
@@ -144,7 +144,7 @@ static void short_decimals_read_as_strtod_reads_them(void **state) {
     }
 }
 
-static void doubles_are_accepted_as_strtod_does_but_for_space_nan_and_hexadecimal(void **state) {
+TEST(doubles_are_accepted_as_strtod_does_but_for_space_nan_and_hexadecimal) {
     static const char *const good[] = {"1",    "1.5", ".5",   "5.",       "+5",    "-1e5",
                                        "0.25", "inf", "-inf", "Infinity", "1e308", "-0"};
     static const char *const bad[] = {"",    " 1",  "1 ", "\t1", "nan",   "-nan", "1e400", "1e-400",
@@ -166,7 +166,7 @@ static void doubles_are_accepted_as_strtod_does_but_for_space_nan_and_hexadecima
     assert_false(parse_long_double((struct slice){long_text, DOUBLE_TEXT_MAX}, &ld));
 }
 
-static void fixed_decimals_are_those_of_printf(void **state) {
+TEST(fixed_decimals_are_those_of_printf) {
     static char text[DOUBLE_TEXT_MAX], expected[DOUBLE_TEXT_MAX];
     random_seed(3);
     for (int i = 0; i < 400000; i++) {
@@ -191,7 +191,7 @@ static void fixed_decimals_are_those_of_printf(void **state) {
     text[format_fixed(text, 0x1p63L, 2)] = '\0';
     assert_string_equal(text, "9223372036854775808.00");
 }
-static void long_doubles_look_as_incrbyfloat_shows_them(void **state) {
+TEST(long_doubles_look_as_incrbyfloat_shows_them) {
     static const struct {
         const char *in, *out;
     } cases[] = {
@@ -225,7 +225,7 @@ static void long_doubles_look_as_incrbyfloat_shows_them(void **state) {
     assert_int_equal(format_long_double(text, most), 4934);
 }
 
-static void memory_sizes_have_two_kinds_of_units(void **state) {
+TEST(memory_sizes_have_two_kinds_of_units) {
     static const struct {
         const char *text;
         uint64_t bytes;
@@ -250,7 +250,7 @@ static void memory_sizes_have_two_kinds_of_units(void **state) {
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) assert_false(parse_memory(slice_of(bad[i]), &v));
 }
 
-static void sizes_are_written_with_units_that_leave_no_rest(void **state) {
+TEST(sizes_are_written_with_units_that_leave_no_rest) {
     static const struct {
         uint64_t bytes;
         const char *text;
@@ -270,7 +270,7 @@ static void sizes_are_written_with_units_that_leave_no_rest(void **state) {
     }
 }
 
-static void human_readable_sizes_have_two_decimals(void **state) {
+TEST(human_readable_sizes_have_two_decimals) {
     char text[32];
     static const struct {
         uint64_t bytes;
@@ -288,15 +288,5 @@ static void human_readable_sizes_have_two_decimals(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(integers_must_be_canonical),
-                     cmocka_unit_test(unsigned_integers_reach_two_to_the_64),
-                     cmocka_unit_test(integers_survive_the_way_there_and_back),
-                     cmocka_unit_test(doubles_look_as_in_valkey), cmocka_unit_test(doubles_read_back_to_the_same_bits),
-                     cmocka_unit_test(short_decimals_read_as_strtod_reads_them),
-                     cmocka_unit_test(doubles_are_accepted_as_strtod_does_but_for_space_nan_and_hexadecimal),
-                     cmocka_unit_test(fixed_decimals_are_those_of_printf),
-                     cmocka_unit_test(long_doubles_look_as_incrbyfloat_shows_them),
-                     cmocka_unit_test(memory_sizes_have_two_kinds_of_units),
-                     cmocka_unit_test(sizes_are_written_with_units_that_leave_no_rest),
-                     cmocka_unit_test(human_readable_sizes_have_two_decimals));
+    return RUN_TESTS();
 }

@@ -12,7 +12,7 @@ static bool parses(const char *list, cpu_set_t *cpus) {
     return good;
 }
 
-static void lists_contain_single_cpus_ranges_and_steps(void **state) {
+TEST(lists_contain_single_cpus_ranges_and_steps) {
     static const struct {
         const char *list;
         int count, cpus[8];
@@ -36,7 +36,7 @@ static void lists_contain_single_cpus_ranges_and_steps(void **state) {
     }
 }
 
-static void invalid_lists_are_rejected_with_a_reason(void **state) {
+TEST(invalid_lists_are_rejected_with_a_reason) {
     static const char *const bad[] = {"x",
                                       "-1",
                                       "1-",
@@ -58,7 +58,7 @@ static void invalid_lists_are_rejected_with_a_reason(void **state) {
     }
 }
 
-static void a_thread_can_be_pinned_and_an_empty_list_leaves_it(void **state) {
+TEST(a_thread_can_be_pinned_and_an_empty_list_leaves_it) {
     cpu_set_t before, now;
     pthread_getaffinity_np(pthread_self(), sizeof before, &before);
     assert_int_equal(pin_thread(NULL), 0);
@@ -79,7 +79,5 @@ static void a_thread_can_be_pinned_and_an_empty_list_leaves_it(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(lists_contain_single_cpus_ranges_and_steps),
-                     cmocka_unit_test(invalid_lists_are_rejected_with_a_reason),
-                     cmocka_unit_test(a_thread_can_be_pinned_and_an_empty_list_leaves_it));
+    return RUN_TESTS();
 }

@@ -69,7 +69,7 @@ static void assert_reason(const char *part) {
     if (!strstr(reason, part)) fail_msg("the reason is \"%s\", not \"…%s…\"", reason, part);
 }
 
-static void the_vector_served_on_the_cpu_is_chosen(void **state) {
+TEST(the_vector_served_on_the_cpu_is_chosen) {
     on_machine("mlx5-2nodes");
     static const int cpu_of[] = {4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 3, 8, 9, 10, 11};
     for (int vector = 0; vector < 16; vector++) {
@@ -82,13 +82,13 @@ static void the_vector_served_on_the_cpu_is_chosen(void **state) {
     assert_reason("interrupt 67 (mlx5_comp2@pci:0000:3b:00.0)");
 }
 
-static void another_port_of_the_card_has_interrupts_of_its_own(void **state) {
+TEST(another_port_of_the_card_has_interrupts_of_its_own) {
     on_machine("mlx5-2nodes");
     assert_int_equal(choose("mlx5_1", 16, "6"), 13);
     assert_int_equal(choose("mlx5_1", 16, "11"), 0);
 }
 
-static void of_several_cpus_each_vector_has_its_turn(void **state) {
+TEST(of_several_cpus_each_vector_has_its_turn) {
     on_machine("mlx5-2nodes");
     random_seed(1);
     unsigned chosen = 0;
@@ -96,7 +96,7 @@ static void of_several_cpus_each_vector_has_its_turn(void **state) {
     assert_int_equal(chosen, 1u << 1 | 1u << 3 | 1u << 5);
 }
 
-static void vectors_that_the_device_does_not_offer_are_left_out(void **state) {
+TEST(vectors_that_the_device_does_not_offer_are_left_out) {
     on_machine("mlx5-2nodes");
     assert_int_equal(choose("mlx5_0", 8, "15"), 7);
     assert_int_equal(choose("mlx5_0", 7, "15"), 3); /* the vector of CPU 7, the other thread of the core */
@@ -105,7 +105,7 @@ static void vectors_that_the_device_does_not_offer_are_left_out(void **state) {
     assert_reason("none of the 3 interrupts of mlx5_0");
 }
 
-static void mlx4_counts_from_one_and_an_own_interrupt_beats_one_for_all(void **state) {
+TEST(mlx4_counts_from_one_and_an_own_interrupt_beats_one_for_all) {
     on_machine("mlx4-few-vectors");
     for (int i = 0; i < 20; i++) assert_int_equal(choose("mlx4_0", 4, "0"), 0);
     int vector = choose("mlx4_0", 4, "2");
@@ -115,7 +115,7 @@ static void mlx4_counts_from_one_and_an_own_interrupt_beats_one_for_all(void **s
     assert_int_equal(choose("mlx4_0", 3, "5"), -1);
 }
 
-static void interrupts_of_the_network_interface_and_of_events_are_ignored(void **state) {
+TEST(interrupts_of_the_network_interface_and_of_events_are_ignored) {
     on_machine("irdma-smt");
     assert_int_equal(choose("irdma0", 5, "0"), 0);
     assert_reason("irdma-0000:4b:00.0-CEQ-0");
@@ -125,7 +125,7 @@ static void interrupts_of_the_network_interface_and_of_events_are_ignored(void *
     assert_reason("other thread");
 }
 
-static void the_interrupt_list_of_the_device_is_used_when_names_do_not_match(void **state) {
+TEST(the_interrupt_list_of_the_device_is_used_when_names_do_not_match) {
     on_machine("bnxt-vm");
     assert_int_equal(choose("bnxt_re0", 3, "3"), 0);
     assert_int_equal(choose("bnxt_re0", 3, "5"), 2);
@@ -133,14 +133,14 @@ static void the_interrupt_list_of_the_device_is_used_when_names_do_not_match(voi
     assert_int_equal(choose("bnxt_re1", 1, "3"), -1);
 }
 
-static void a_server_that_is_not_pinned_prefers_none(void **state) {
+TEST(a_server_that_is_not_pinned_prefers_none) {
     on_machine("mlx5-2nodes");
     assert_int_equal(choose("mlx5_0", 16, "0-15"), -1);
     assert_reason("server-cpulist");
     assert_int_equal(choose("mlx5_0", 16, "0-1023"), -1);
 }
 
-static void devices_without_interrupts_prefer_none(void **state) {
+TEST(devices_without_interrupts_prefer_none) {
     on_machine("rxe");
     assert_int_equal(choose("rxe0", 2, "1"), -1);
     assert_reason("rxe0 is no PCI device");
@@ -153,7 +153,7 @@ static void devices_without_interrupts_prefer_none(void **state) {
     assert_reason("cannot be read");
 }
 
-static void hostile_names_and_lines_do_no_harm(void **state) {
+TEST(hostile_names_and_lines_do_no_harm) {
     on_machine("bnxt-vm");
     char path[1024], line[256];
     snprintf(path, sizeof path, "%s/hostile/interrupts", machine);
@@ -192,14 +192,5 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS_WITH(set_up, tear_down, cmocka_unit_test(the_vector_served_on_the_cpu_is_chosen),
-                          cmocka_unit_test(another_port_of_the_card_has_interrupts_of_its_own),
-                          cmocka_unit_test(of_several_cpus_each_vector_has_its_turn),
-                          cmocka_unit_test(vectors_that_the_device_does_not_offer_are_left_out),
-                          cmocka_unit_test(mlx4_counts_from_one_and_an_own_interrupt_beats_one_for_all),
-                          cmocka_unit_test(interrupts_of_the_network_interface_and_of_events_are_ignored),
-                          cmocka_unit_test(the_interrupt_list_of_the_device_is_used_when_names_do_not_match),
-                          cmocka_unit_test(a_server_that_is_not_pinned_prefers_none),
-                          cmocka_unit_test(devices_without_interrupts_prefer_none),
-                          cmocka_unit_test(hostile_names_and_lines_do_no_harm));
+    return RUN_TESTS_WITH(set_up, tear_down);
 }

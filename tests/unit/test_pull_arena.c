@@ -96,17 +96,17 @@ static void transfer_by(const struct pull_key *key, uint64_t total) {
 static void transfer(uint64_t total) {
     transfer_by(NULL, total);
 }
-static void a_snapshot_arrives_unchanged_through_fewer_slots_than_chunks(void **state) {
+TEST(a_snapshot_arrives_unchanged_through_fewer_slots_than_chunks) {
     transfer(23 * (uint64_t)PULL_CHUNK_SIZE + 12345);
 }
-static void a_snapshot_may_end_with_a_chunk_or_be_empty(void **state) {
+TEST(a_snapshot_may_end_with_a_chunk_or_be_empty) {
     transfer(2 * (uint64_t)PULL_CHUNK_SIZE);
     transfer(1);
     transfer(0);
 }
 
 #ifdef USE_TLS
-static void an_encrypted_snapshot_arrives_unchanged(void **state) {
+TEST(an_encrypted_snapshot_arrives_unchanged) {
     struct pull_key key;
     assert_true(pull_key_new(&key));
     seal = pull_seal_new(&key);
@@ -120,7 +120,7 @@ static void an_encrypted_snapshot_arrives_unchanged(void **state) {
 }
 
 /* The chunks, as they lie in the memory that peers can read. */
-static void an_encrypted_snapshot_has_no_clear_text_in_shared_memory(void **state) {
+TEST(an_encrypted_snapshot_has_no_clear_text_in_shared_memory) {
     enum { LEN = 3 * PULL_CHUNK_SIZE / 2, PIECE = 16 };
     struct pull_key key;
     char piece[PIECE];
@@ -139,7 +139,7 @@ static void an_encrypted_snapshot_has_no_clear_text_in_shared_memory(void **stat
     pull_arena_free(arena);
 }
 
-static void a_changed_chunk_or_another_one_does_not_open(void **state) {
+TEST(a_changed_chunk_or_another_one_does_not_open) {
     enum { LEN = 100 };
     struct pull_key key, other;
     char text[LEN], sealed[LEN + PULL_TAG_SIZE], copy[sizeof sealed];
@@ -173,7 +173,7 @@ static void a_changed_chunk_or_another_one_does_not_open(void **state) {
 }
 #endif
 
-static void the_child_waits_while_no_chunk_is_released(void **state) {
+TEST(the_child_waits_while_no_chunk_is_released) {
     struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, NULL);
     assert_non_null(arena);
     uint64_t total = (PULL_SLOTS_MIN + 1) * (uint64_t)PULL_CHUNK_SIZE;
@@ -194,7 +194,7 @@ static void the_child_waits_while_no_chunk_is_released(void **state) {
     pull_arena_free(arena);
 }
 
-static void a_snapshot_without_its_end_is_not_complete(void **state) {
+TEST(a_snapshot_without_its_end_is_not_complete) {
     struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, NULL);
     assert_non_null(arena);
     wait_child(start_child(arena, PULL_CHUNK_SIZE + 1, false));
@@ -203,7 +203,7 @@ static void a_snapshot_without_its_end_is_not_complete(void **state) {
     pull_arena_free(arena);
 }
 
-static void the_memory_asked_for_bounds_the_chunks(void **state) {
+TEST(the_memory_asked_for_bounds_the_chunks) {
     static const struct {
         size_t memory;
         uint64_t slots;
@@ -221,17 +221,5 @@ static void the_memory_asked_for_bounds_the_chunks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_snapshot_arrives_unchanged_through_fewer_slots_than_chunks),
-        cmocka_unit_test(a_snapshot_may_end_with_a_chunk_or_be_empty),
-#ifdef USE_TLS
-        cmocka_unit_test(an_encrypted_snapshot_arrives_unchanged),
-        cmocka_unit_test(an_encrypted_snapshot_has_no_clear_text_in_shared_memory),
-        cmocka_unit_test(a_changed_chunk_or_another_one_does_not_open),
-#endif
-        cmocka_unit_test(the_child_waits_while_no_chunk_is_released),
-        cmocka_unit_test(a_snapshot_without_its_end_is_not_complete),
-        cmocka_unit_test(the_memory_asked_for_bounds_the_chunks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS();
 }

@@ -115,7 +115,9 @@ static void expect_failure(int error, const char *reason) {
     end();
 }
 
-static void chunks_arrive_in_order_and_are_acknowledged(void **state) {
+#define PULL_TEST(name) TEST_WITH(name, setup, suite_teardown)
+
+PULL_TEST(chunks_arrive_in_order_and_are_acknowledged) {
     struct pull_progress progress;
     char byte;
     begin();
@@ -141,7 +143,7 @@ static void chunks_arrive_in_order_and_are_acknowledged(void **state) {
 }
 
 /* The rest of a chunk that was read in part is also shown. */
-static void chunks_are_shown_where_they_lie(void **state) {
+PULL_TEST(chunks_are_shown_where_they_lie) {
     enum { READ = 10 };
     const char *shown;
     char got[READ];
@@ -173,7 +175,7 @@ static ssize_t take(const char **shown) {
     turn_until((got = pull_fetch_take(fetch, shown)) != -EAGAIN);
     return got;
 }
-static void chunks_are_taken_when_they_have_arrived(void **state) {
+PULL_TEST(chunks_are_taken_when_they_have_arrived) {
     const char *shown;
     begin();
     arrivals = 0;
@@ -192,7 +194,7 @@ static void chunks_are_taken_when_they_have_arrived(void **state) {
     end();
 }
 
-static void a_read_that_fails_is_notified(void **state) {
+PULL_TEST(a_read_that_fails_is_notified) {
     const char *shown;
     begin();
     arrivals = 0;
@@ -207,7 +209,7 @@ static void a_read_that_fails_is_notified(void **state) {
     end();
 }
 
-static void what_follows_the_end_stays_in_the_connection(void **state) {
+PULL_TEST(what_follows_the_end_stays_in_the_connection) {
     char byte;
     begin();
     announce(0, 100);
@@ -219,7 +221,7 @@ static void what_follows_the_end_stays_in_the_connection(void **state) {
 }
 
 /* The size of the buffers limits how much is fetched ahead of the loader, however much the primary announces. */
-static void no_more_than_the_buffers_is_fetched_ahead(void **state) {
+PULL_TEST(no_more_than_the_buffers_is_fetched_ahead) {
     begin();
     for (uint64_t n = 0; n < CHUNKS; n++) announce(n, CHUNK);
     expect_chunk(0, CHUNK);
@@ -231,7 +233,7 @@ static void no_more_than_the_buffers_is_fetched_ahead(void **state) {
     end();
 }
 
-static void a_primary_that_breaks_a_rule_is_refused(void **state) {
+PULL_TEST(a_primary_that_breaks_a_rule_is_refused) {
     static const struct {
         const char *line, *reason;
     } cases[] = {
@@ -262,13 +264,13 @@ static void a_primary_that_breaks_a_rule_is_refused(void **state) {
     }
 }
 
-static void a_line_without_end_is_refused(void **state) {
+PULL_TEST(a_line_without_end_is_refused) {
     begin();
     for (int i = 0; i < 3; i++) say(PULL_CHUNK "%090d", 0);
     expect_failure(-EPROTO, "too long");
 }
 
-static void a_chunk_with_a_wrong_checksum_is_refused(void **state) {
+PULL_TEST(a_chunk_with_a_wrong_checksum_is_refused) {
     begin();
     announce(0, 100);
     say(PULL_CHUNK "1 %llu 100 %u %u 1\r\n", (unsigned long long)(uintptr_t)bytes, offered.rkey,
@@ -276,13 +278,13 @@ static void a_chunk_with_a_wrong_checksum_is_refused(void **state) {
     expect_failure(-EILSEQ, "chunk 1 has a wrong checksum");
 }
 
-static void an_address_outside_of_the_window_is_refused_by_the_device(void **state) {
+PULL_TEST(an_address_outside_of_the_window_is_refused_by_the_device) {
     begin();
     say(PULL_CHUNK "0 %llu %d %u 1 1\r\n", (unsigned long long)(uintptr_t)bytes + AREA - 100, (int)CHUNK, offered.rkey);
     expect_failure(-EACCES, "reading chunk 0 failed");
 }
 
-static void a_revoked_key_opens_nothing(void **state) {
+PULL_TEST(a_revoked_key_opens_nothing) {
     begin();
     announce(0, CHUNK);
     expect_chunk(0, CHUNK);
@@ -291,7 +293,7 @@ static void a_revoked_key_opens_nothing(void **state) {
     expect_failure(-EACCES, "reading chunk 1 failed");
 }
 
-static void a_primary_that_leaves_ends_the_fetch(void **state) {
+PULL_TEST(a_primary_that_leaves_ends_the_fetch) {
     begin();
     announce(0, 100);
     turn_until(client.conn->in_len > 0);
@@ -304,7 +306,7 @@ static void a_primary_that_leaves_ends_the_fetch(void **state) {
     end();
 }
 
-static void a_fetch_may_be_freed_with_reads_in_flight(void **state) {
+PULL_TEST(a_fetch_may_be_freed_with_reads_in_flight) {
     begin();
     for (uint64_t n = 0; n < 20; n++) announce(n, CHUNK);
     turn_until(client.conn->in_len > 500);
@@ -315,7 +317,7 @@ static void a_fetch_may_be_freed_with_reads_in_flight(void **state) {
     assert_int_equal(rdma_stats()->windows, 1); /* the primary's */
 }
 
-static void a_malformed_header_begins_nothing(void **state) {
+PULL_TEST(a_malformed_header_begins_nothing) {
     static const char *const headers[] = {"$PULL:",
                                           "$PULL:65536",
                                           "$PULL:4095 1",
@@ -337,8 +339,6 @@ static void a_malformed_header_begins_nothing(void **state) {
     end_close(&client);
     turn_until(server.closed == 1);
 }
-
-#define PULL_TEST(name) cmocka_unit_test_setup_teardown(name, setup, suite_teardown)
 
 #ifdef USE_TLS
 /* A link with TLS, as the fetch sees it: its transport has a carrier, which is here the connection itself. */
@@ -385,7 +385,7 @@ static void sealed_end(void) {
     end();
 }
 
-static void encrypted_chunks_arrive(void **state) {
+PULL_TEST(encrypted_chunks_arrive) {
     enum { COUNT = 30, LEN = CHUNK - PULL_TAG_SIZE };
     static char got[LEN];
     uint64_t total = 0;
@@ -411,7 +411,7 @@ static void encrypted_chunks_arrive(void **state) {
     sealed_end();
 }
 
-static void an_encrypted_chunk_that_was_changed_ends_the_fetch(void **state) {
+PULL_TEST(an_encrypted_chunk_that_was_changed_ends_the_fetch) {
     sealed_begin();
     close_chunk(0, 0, CHUNK);
     bytes[chunk_at(0) + 77] ^= 1;
@@ -419,20 +419,20 @@ static void an_encrypted_chunk_that_was_changed_ends_the_fetch(void **state) {
     expect_failure(-EBADMSG, "its tag is wrong");
     pull_seal_free(seal);
 }
-static void an_encrypted_chunk_in_the_place_of_another_ends_the_fetch(void **state) {
+PULL_TEST(an_encrypted_chunk_in_the_place_of_another_ends_the_fetch) {
     sealed_begin();
     close_chunk(0, 1, CHUNK);
     announce(0, CHUNK);
     expect_failure(-EBADMSG, "its tag is wrong");
     pull_seal_free(seal);
 }
-static void an_encrypted_chunk_without_text_ends_the_fetch(void **state) {
+PULL_TEST(an_encrypted_chunk_without_text_ends_the_fetch) {
     sealed_begin();
     announce(0, PULL_TAG_SIZE);
     expect_failure(-EPROTO, "descriptor of chunk 0 is malformed");
     pull_seal_free(seal);
 }
-static void a_header_without_a_good_key_is_refused_on_an_encrypted_link(void **state) {
+PULL_TEST(a_header_without_a_good_key_is_refused_on_an_encrypted_link) {
     enum { ALL = 2 * PULL_KEY_SIZE };
     struct pull_key key;
     memset(&key, 0xab, sizeof key);
@@ -447,7 +447,7 @@ static void a_header_without_a_good_key_is_refused_on_an_encrypted_link(void **s
     assert_null(sealed_fetch_new(&key, " x", ALL - 1));
     sealed_end();
 }
-static void a_header_with_a_key_is_refused_on_a_link_in_clear_text(void **state) {
+PULL_TEST(a_header_with_a_key_is_refused_on_a_link_in_clear_text) {
     struct pull_key key = {{0}};
     begin();
     assert_null(sealed_fetch_new(&key, " ", 2 * PULL_KEY_SIZE));
@@ -457,31 +457,7 @@ static void a_header_with_a_key_is_refused_on_a_link_in_clear_text(void **state)
 
 int main(int argc, char **argv) {
     if (!rdma_device_arranged(argv[0])) return 1;
-    const struct CMUnitTest tests[] = {
-        PULL_TEST(chunks_arrive_in_order_and_are_acknowledged),
-        PULL_TEST(chunks_are_shown_where_they_lie),
-        PULL_TEST(chunks_are_taken_when_they_have_arrived),
-        PULL_TEST(a_read_that_fails_is_notified),
-        PULL_TEST(what_follows_the_end_stays_in_the_connection),
-        PULL_TEST(no_more_than_the_buffers_is_fetched_ahead),
-        PULL_TEST(a_primary_that_breaks_a_rule_is_refused),
-        PULL_TEST(a_line_without_end_is_refused),
-        PULL_TEST(a_chunk_with_a_wrong_checksum_is_refused),
-        PULL_TEST(an_address_outside_of_the_window_is_refused_by_the_device),
-        PULL_TEST(a_revoked_key_opens_nothing),
-        PULL_TEST(a_primary_that_leaves_ends_the_fetch),
-        PULL_TEST(a_fetch_may_be_freed_with_reads_in_flight),
-        PULL_TEST(a_malformed_header_begins_nothing),
-#ifdef USE_TLS
-        PULL_TEST(encrypted_chunks_arrive),
-        PULL_TEST(an_encrypted_chunk_that_was_changed_ends_the_fetch),
-        PULL_TEST(an_encrypted_chunk_in_the_place_of_another_ends_the_fetch),
-        PULL_TEST(an_encrypted_chunk_without_text_ends_the_fetch),
-        PULL_TEST(a_header_without_a_good_key_is_refused_on_an_encrypted_link),
-        PULL_TEST(a_header_with_a_key_is_refused_on_a_link_in_clear_text),
-#endif
-    };
-    return cmocka_run_group_tests_name("pulled synchronization, replica", tests, use_rdma, NULL);
+    return RUN_TESTS_WITH(use_rdma, NULL);
 }
 #else
 int main(void) {

@@ -110,7 +110,7 @@ static size_t freed;
 static void count_free(void *value) {
     freed++;
 }
-static void random_changes_do_what_a_sorted_array_does(void **state) {
+TEST(random_changes_do_what_a_sorted_array_does) {
     static struct model m;
     random_seed(21);
     for (int round = 0; round < 12; round++) {
@@ -160,7 +160,7 @@ static void random_changes_do_what_a_sorted_array_does(void **state) {
         assert_int_equal(freed, m.count);
     }
 }
-static void a_walk_over_all_paths_moves_each_node_once(void **state) {
+TEST(a_walk_over_all_paths_moves_each_node_once) {
     struct radix_tree *tree = radix_tree_new();
     struct relocation r = {0};
     char bytes[KEY_MAX], before[16] = {0};
@@ -193,7 +193,7 @@ static void a_walk_over_all_paths_moves_each_node_once(void **state) {
     radix_tree_free(tree, NULL);
 }
 
-static void an_iterator_goes_on_from_its_key_after_a_change(void **state) {
+TEST(an_iterator_goes_on_from_its_key_after_a_change) {
     struct radix_tree *tree = radix_tree_new();
     char key[2];
     for (int i = 0; i < 200; i++) {
@@ -213,7 +213,5 @@ static void an_iterator_goes_on_from_its_key_after_a_change(void **state) {
     radix_tree_free(tree, NULL);
 }
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
-                     cmocka_unit_test(a_walk_over_all_paths_moves_each_node_once),
-                     cmocka_unit_test(an_iterator_goes_on_from_its_key_after_a_change));
+    return RUN_TESTS();
 }

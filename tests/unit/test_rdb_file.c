@@ -208,7 +208,7 @@ static struct keyspace *data_set(bool expiring_fields) {
 
 /* --- Tests --- */
 
-static void a_saved_data_set_is_loaded_unchanged(void **state) {
+TEST(a_saved_data_set_is_loaded_unchanged) {
     for (int fields = 0; fields < 2; fields++) {
         struct keyspace *keyspace = data_set(fields), *copy = keyspace_new(DATABASES, NULL);
         struct memory_output file;
@@ -228,7 +228,7 @@ static void a_saved_data_set_is_loaded_unchanged(void **state) {
 
 /* Files of a keyspace with a table for each hash slot have the sizes of the slots. Both kinds of keyspaces load both
  * kinds of files. */
-static void files_with_slots_are_loaded_by_all(void **state) {
+TEST(files_with_slots_are_loaded_by_all) {
     for (int from = 0; from < 2; from++)
         for (int to = 0; to < 2; to++)
             for (int fields = 0; fields < 2; fields++) {
@@ -248,7 +248,7 @@ static void files_with_slots_are_loaded_by_all(void **state) {
             }
 }
 
-static void the_sizes_of_slots_are_those_of_valkey(void **state) {
+TEST(the_sizes_of_slots_are_those_of_valkey) {
     struct keyspace *keyspace = keyspace_new_per_slot(DATABASES, NULL);
     struct db *db = keyspace_db(keyspace, 0);
     db_set_string(db, SLICE("c"), SLICE("hello"), NULL, false);
@@ -274,7 +274,7 @@ static void the_sizes_of_slots_are_those_of_valkey(void **state) {
 }
 
 /* Sizes of slots are hints: with any sizes the file is loaded, with memory limited by the length of the file. */
-static void wrong_sizes_of_slots_do_no_harm(void **state) {
+TEST(wrong_sizes_of_slots_do_no_harm) {
     static const char *const texts[] = {
         "",          ",,,",      "1,2,3",   "16384,1,1,1", "1,18446744073709551615,18446744073709551615,0",
         "1,1,1,1,1", "-1,1,1,1", "x,1,1,1", "1,2,3,",      "0,18446744073709551616,1,1"};
@@ -313,7 +313,7 @@ static FILE *temporary(void) {
 }
 
 /* Uses descriptors, so that values cross buffer boundaries at every offset. */
-static void files_are_written_and_read_in_pieces(void **state) {
+TEST(files_are_written_and_read_in_pieces) {
     struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
     FILE *file = temporary();
     struct rdb_load_result result;
@@ -347,7 +347,7 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
     rest->data += piece, rest->len -= piece;
     return (ssize_t)piece;
 }
-static void input_of_unknown_size_is_read_as_it_arrives(void **state) {
+TEST(input_of_unknown_size_is_read_as_it_arrives) {
     static const struct source_ops ops = {.read = trickle};
     struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
     struct memory_output file;
@@ -402,7 +402,7 @@ static ssize_t show_piece(struct source *source, const char **bytes) {
     *bytes = pieces->shown;
     return (ssize_t)got;
 }
-static void input_that_shows_its_pieces_is_read_where_it_lies(void **state) {
+TEST(input_that_shows_its_pieces_is_read_where_it_lies) {
     static const struct source_ops ops = {.read = read_piece, .show = show_piece};
     struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
     struct memory_output file;
@@ -427,7 +427,7 @@ static void input_that_shows_its_pieces_is_read_where_it_lies(void **state) {
 }
 
 /* Over a connection, the announced size of a database expands its table only as keys arrive. */
-static void announced_sizes_are_believed_as_keys_arrive(void **state) {
+TEST(announced_sizes_are_believed_as_keys_arrive) {
     enum { KEYS = 200000 };
     static const struct source_ops ops = {.read = trickle};
     for (int all = 0; all < 2; all++) {
@@ -472,7 +472,7 @@ static struct keyspace *small_set(void) {
     return keyspace;
 }
 
-static void a_truncated_file_is_rejected_at_its_end(void **state) {
+TEST(a_truncated_file_is_rejected_at_its_end) {
     struct keyspace *keyspace = small_set();
     struct memory_output file;
     struct rdb_load_result result;
@@ -488,7 +488,7 @@ static void a_truncated_file_is_rejected_at_its_end(void **state) {
     keyspace_free(keyspace);
 }
 
-static void every_changed_byte_is_noticed(void **state) {
+TEST(every_changed_byte_is_noticed) {
     struct keyspace *keyspace = small_set();
     struct memory_output file;
     struct rdb_load_result result;
@@ -514,7 +514,7 @@ static void every_changed_byte_is_noticed(void **state) {
     keyspace_free(keyspace);
 }
 
-static void duplicates_are_refused_or_replace(void **state) {
+TEST(duplicates_are_refused_or_replace) {
     struct keyspace *keyspace = small_set();
     struct memory_output file;
     struct rdb_load_result result;
@@ -530,7 +530,7 @@ static void duplicates_are_refused_or_replace(void **state) {
     keyspace_free(keyspace);
 }
 
-static void expired_keys_are_dropped_by_a_primary(void **state) {
+TEST(expired_keys_are_dropped_by_a_primary) {
     struct keyspace *keyspace = small_set();
     struct memory_output file;
     struct rdb_load_result result;
@@ -571,7 +571,7 @@ static bool saw_library(void *context, struct source *source, struct slice code)
     snprintf(seen->text + len, sizeof seen->text - len, "[%.*s] ", (int)code.len, code.data);
     return true;
 }
-static void header_fields_and_libraries_are_handed_over(void **state) {
+TEST(header_fields_and_libraries_are_handed_over) {
     struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
     struct rdb_aux aux[] = {{SLICE("repl-offset"), SLICE("123")}, {SLICE("repl-id"), SLICE("abc")}};
     struct slice libraries[] = {SLICE("#!lua name=a\n"), SLICE("#!lua name=b\n"), SLICE("bad")};
@@ -595,7 +595,7 @@ static void header_fields_and_libraries_are_handed_over(void **state) {
     keyspace_free(keyspace);
 }
 
-static void versions_are_checked(void **state) {
+TEST(versions_are_checked) {
     static const struct {
         const char *magic;
         bool strict, relaxed;
@@ -622,7 +622,7 @@ static void versions_are_checked(void **state) {
 static int full(struct sink *sink, const void *bytes, size_t len) {
     return -ENOSPC;
 }
-static void a_full_disk_ends_a_save(void **state) {
+TEST(a_full_disk_ends_a_save) {
     static const struct sink_ops ops = {.write = full};
     struct keyspace *keyspace = data_set(false);
     struct rdb_save_params params = {0};
@@ -637,7 +637,7 @@ static int calls_left;
 static bool stop(struct source *source) {
     return --calls_left > 0;
 }
-static void loading_can_be_cancelled(void **state) {
+TEST(loading_can_be_cancelled) {
     struct keyspace *keyspace = data_set(false), *copy = keyspace_new(DATABASES, NULL);
     static const struct source_ops ops = {.read = trickle};
     struct memory_output file;
@@ -659,15 +659,5 @@ static void loading_can_be_cancelled(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS_WITH(
-        setup, NULL, cmocka_unit_test(a_saved_data_set_is_loaded_unchanged),
-        cmocka_unit_test(files_with_slots_are_loaded_by_all), cmocka_unit_test(the_sizes_of_slots_are_those_of_valkey),
-        cmocka_unit_test(wrong_sizes_of_slots_do_no_harm), cmocka_unit_test(files_are_written_and_read_in_pieces),
-        cmocka_unit_test(input_of_unknown_size_is_read_as_it_arrives),
-        cmocka_unit_test(input_that_shows_its_pieces_is_read_where_it_lies),
-        cmocka_unit_test(announced_sizes_are_believed_as_keys_arrive),
-        cmocka_unit_test(a_truncated_file_is_rejected_at_its_end), cmocka_unit_test(every_changed_byte_is_noticed),
-        cmocka_unit_test(duplicates_are_refused_or_replace), cmocka_unit_test(expired_keys_are_dropped_by_a_primary),
-        cmocka_unit_test(header_fields_and_libraries_are_handed_over), cmocka_unit_test(versions_are_checked),
-        cmocka_unit_test(a_full_disk_ends_a_save), cmocka_unit_test(loading_can_be_cancelled));
+    return RUN_TESTS_WITH(setup, NULL);
 }

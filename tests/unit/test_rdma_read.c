@@ -136,7 +136,9 @@ static void expect_refused(uint64_t address, uint32_t rkey, uint32_t length) {
 
 /* --- The tests --- */
 
-static void bytes_of_the_peer_arrive_through_several_reads_at_once(void **state) {
+#define READ_TEST(name) TEST_WITH(name, setup, teardown)
+
+READ_TEST(bytes_of_the_peer_arrive_through_several_reads_at_once) {
     begin();
     struct rdma_stats before = *rdma_stats();
     outcome.chain = true;
@@ -149,7 +151,7 @@ static void bytes_of_the_peer_arrive_through_several_reads_at_once(void **state)
     assert_int_equal(rdma_stats()->read_bytes - before.read_bytes, AREA);
 }
 
-static void reads_of_every_alignment_arrive(void **state) {
+READ_TEST(reads_of_every_alignment_arrive) {
     begin();
     for (size_t i = 0; i < 100; i++) {
         size_t at = random_below(AREA), length = 1 + random_below(AREA - at);
@@ -162,7 +164,7 @@ static void reads_of_every_alignment_arrive(void **state) {
     }
 }
 
-static void no_more_reads_are_in_flight_than_were_negotiated(void **state) {
+READ_TEST(no_more_reads_are_in_flight_than_were_negotiated) {
     begin();
     unsigned depth = rdma_read_depth(client.conn);
     assert_in_range(depth, 1, RDMA_READS_MAX);
@@ -174,7 +176,7 @@ static void no_more_reads_are_in_flight_than_were_negotiated(void **state) {
 }
 
 /* The limits of the device context stand in for those of another device at the peer. */
-static void each_end_is_bound_by_what_the_other_grants(void **state) {
+READ_TEST(each_end_is_bound_by_what_the_other_grants) {
     static const struct {
         int initiates, responds;
         unsigned depth;
@@ -198,7 +200,7 @@ static void each_end_is_bound_by_what_the_other_grants(void **state) {
     }
 }
 
-static void reads_work_where_the_traffic_class_is_set(void **state) {
+READ_TEST(reads_work_where_the_traffic_class_is_set) {
     rdma_settings.traffic_class = 104;
     begin();
     rdma_settings.traffic_class = -1;
@@ -207,7 +209,7 @@ static void reads_work_where_the_traffic_class_is_set(void **state) {
     assert_memory_equal(bytes + 100, copy + 100, 5000);
 }
 
-static void reads_and_streams_pass_at_once(void **state) {
+READ_TEST(reads_and_streams_pass_at_once) {
     begin();
     client.on_drained = server.on_drained = end_pump;
     send_stream(&client, 20 << 20);
@@ -224,7 +226,7 @@ static void reads_and_streams_pass_at_once(void **state) {
     assert_false(server.corrupt || client.corrupt);
 }
 
-static void a_read_waits_while_the_send_queue_is_full(void **state) {
+READ_TEST(a_read_waits_while_the_send_queue_is_full) {
     begin();
     struct rdma_connection *c = rdma_of(client.conn);
     uint32_t posted;
@@ -240,13 +242,13 @@ static void a_read_waits_while_the_send_queue_is_full(void **state) {
     assert_false(server.corrupt);
 }
 
-static void a_closed_window_cannot_be_read(void **state) {
+READ_TEST(a_closed_window_cannot_be_read) {
     begin();
     uint32_t rkey = offered.rkey;
     rdma_window_close(&offered);
     expect_refused((uintptr_t)bytes, rkey, 100);
 }
-static void a_window_opened_again_has_another_key(void **state) {
+READ_TEST(a_window_opened_again_has_another_key) {
     begin();
     uint32_t rkey = offered.rkey;
     rdma_window_close(&offered);
@@ -254,7 +256,7 @@ static void a_window_opened_again_has_another_key(void **state) {
     assert_int_not_equal(offered.rkey, rkey);
     expect_refused((uintptr_t)bytes, rkey, 100);
 }
-static void bytes_before_and_behind_the_window_cannot_be_read(void **state) {
+READ_TEST(bytes_before_and_behind_the_window_cannot_be_read) {
     open_both();
     outcome = (struct outcome){0};
     assert_int_equal(rdma_window_open(client.conn, RDMA_WINDOW_TARGET, copy, AREA, &target), 0);
@@ -266,20 +268,20 @@ static void bytes_before_and_behind_the_window_cannot_be_read(void **state) {
     expect_refused((uintptr_t)bytes + 1099, offered.rkey, 2);
     assert_memory_equal(copy, (char[2]){0}, 2);
 }
-static void a_target_cannot_be_read_by_the_peer(void **state) {
+READ_TEST(a_target_cannot_be_read_by_the_peer) {
     begin();
     struct rdma_window other = {0};
     assert_int_equal(rdma_window_open(server.conn, RDMA_WINDOW_TARGET, bytes, AREA, &other), 0);
     assert_int_equal(other.rkey, 0);
     expect_refused((uintptr_t)bytes, other.mr->rkey, 100);
 }
-static void a_receive_buffer_cannot_be_read_by_the_peer(void **state) {
+READ_TEST(a_receive_buffer_cannot_be_read_by_the_peer) {
     begin();
     const struct rdma_rx *rx = rdma_of(server.conn)->receive.rx;
     expect_refused((uintptr_t)rx->data, rx->mr->rkey, 100);
 }
 
-static void an_offered_window_cannot_be_written(void **state) {
+READ_TEST(an_offered_window_cannot_be_written) {
     begin();
     client.on_closed = leave_open;
     struct rdma_connection *c = rdma_of(client.conn);
@@ -296,7 +298,7 @@ static void an_offered_window_cannot_be_written(void **state) {
     for (size_t i = 0; i < 100; i++) assert_int_equal(bytes[i], stream_byte(5, i));
 }
 
-static void closing_the_connection_cancels_its_reads_and_closes_its_windows(void **state) {
+READ_TEST(closing_the_connection_cancels_its_reads_and_closes_its_windows) {
     begin();
     struct rdma_stats before = *rdma_stats();
     for (int i = 0; i < 4; i++) assert_int_equal(start_at((size_t)i * PIECE, PIECE), 0);
@@ -327,7 +329,7 @@ static void close_in_done(struct connection *conn, void *context, int64_t result
     assert_int_equal(rdma_read_start(conn, &target, 0, 0, 0, 1, close_in_done, NULL), -ENOTCONN);
     client.conn = NULL;
 }
-static void a_callback_may_close_the_connection(void **state) {
+READ_TEST(a_callback_may_close_the_connection) {
     begin();
     for (int i = 0; i < 3; i++)
         assert_int_equal(
@@ -337,7 +339,7 @@ static void a_callback_may_close_the_connection(void **state) {
     assert_null(client.conn);
 }
 
-static void reads_in_flight_fail_when_the_peer_leaves(void **state) {
+READ_TEST(reads_in_flight_fail_when_the_peer_leaves) {
     begin();
     fault_begin(FAULT_READ_DELAYED);
     client.on_closed = leave_open;
@@ -349,7 +351,7 @@ static void reads_in_flight_fail_when_the_peer_leaves(void **state) {
     assert_int_equal(outcome.last, -ECONNRESET);
 }
 
-static void a_delayed_read_arrives(void **state) {
+READ_TEST(a_delayed_read_arrives) {
     begin();
     fault_begin(FAULT_READ_DELAYED);
     assert_int_equal(start_at(0, PIECE), 0);
@@ -359,7 +361,7 @@ static void a_delayed_read_arrives(void **state) {
     assert_memory_equal(bytes, copy, PIECE);
 }
 
-static void a_read_that_the_device_fails_ends_the_connection(void **state) {
+READ_TEST(a_read_that_the_device_fails_ends_the_connection) {
     static const struct {
         enum fault fault;
         int error;
@@ -382,7 +384,7 @@ static void a_read_that_the_device_fails_ends_the_connection(void **state) {
     }
 }
 
-static void a_registration_that_fails_opens_no_window(void **state) {
+READ_TEST(a_registration_that_fails_opens_no_window) {
     open_both();
     fault_begin(FAULT_REGISTRATION);
     uint64_t windows = rdma_stats()->windows, registered = rdma_registered();
@@ -394,7 +396,7 @@ static void a_registration_that_fails_opens_no_window(void **state) {
     assert_true(conn_is_open(server.conn));
 }
 
-static void windows_count_as_registered_memory_within_its_limit(void **state) {
+READ_TEST(windows_count_as_registered_memory_within_its_limit) {
     begin();
     assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_WINDOWS], 2 * AREA);
     assert_int_equal(rdma_stats()->windows, 2);
@@ -409,7 +411,7 @@ static void windows_count_as_registered_memory_within_its_limit(void **state) {
     assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_WINDOWS], 2 * AREA);
 }
 
-static void wrong_arguments_are_refused(void **state) {
+READ_TEST(wrong_arguments_are_refused) {
     open_both();
     assert_int_equal(rdma_window_open(server.conn, RDMA_WINDOW_OFFERED, bytes, 0, &offered), -EINVAL);
     assert_null(offered.conn);
@@ -433,7 +435,7 @@ static void wrong_arguments_are_refused(void **state) {
 static void accept_socket(struct listener *from, struct connection *conn) {
     conn_close(conn);
 }
-static void other_transports_have_no_reads(void **state) {
+READ_TEST(other_transports_have_no_reads) {
     char error[256];
     struct listen_options options = {.host = "127.0.0.1", .backlog = 5, .accepted = accept_socket};
     struct listener *sockets = conn_listen(&transport_tcp, loop, &options, error, sizeof error);
@@ -447,7 +449,7 @@ static void other_transports_have_no_reads(void **state) {
     listener_close(sockets);
 }
 
-static void a_forked_child_leaves_windows_alone(void **state) {
+READ_TEST(a_forked_child_leaves_windows_alone) {
     begin();
     pid_t pid = fork();
     if (pid == 0) {
@@ -465,37 +467,10 @@ static void a_forked_child_leaves_windows_alone(void **state) {
     assert_memory_equal(bytes, copy, AREA);
 }
 
-#define READ_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(int argc, char **argv) {
     arrange_faults();
     if (!rdma_device_arranged(argv[0])) return 1;
-    const struct CMUnitTest tests[] = {
-        READ_TEST(bytes_of_the_peer_arrive_through_several_reads_at_once),
-        READ_TEST(reads_of_every_alignment_arrive),
-        READ_TEST(no_more_reads_are_in_flight_than_were_negotiated),
-        READ_TEST(each_end_is_bound_by_what_the_other_grants),
-        READ_TEST(reads_work_where_the_traffic_class_is_set),
-        READ_TEST(reads_and_streams_pass_at_once),
-        READ_TEST(a_read_waits_while_the_send_queue_is_full),
-        READ_TEST(a_closed_window_cannot_be_read),
-        READ_TEST(a_window_opened_again_has_another_key),
-        READ_TEST(bytes_before_and_behind_the_window_cannot_be_read),
-        READ_TEST(a_target_cannot_be_read_by_the_peer),
-        READ_TEST(a_receive_buffer_cannot_be_read_by_the_peer),
-        READ_TEST(an_offered_window_cannot_be_written),
-        READ_TEST(closing_the_connection_cancels_its_reads_and_closes_its_windows),
-        READ_TEST(a_callback_may_close_the_connection),
-        READ_TEST(reads_in_flight_fail_when_the_peer_leaves),
-        READ_TEST(a_delayed_read_arrives),
-        READ_TEST(a_read_that_the_device_fails_ends_the_connection),
-        READ_TEST(a_registration_that_fails_opens_no_window),
-        READ_TEST(windows_count_as_registered_memory_within_its_limit),
-        READ_TEST(wrong_arguments_are_refused),
-        READ_TEST(other_transports_have_no_reads),
-        READ_TEST(a_forked_child_leaves_windows_alone),
-    };
-    return cmocka_run_group_tests_name("rdma reads", tests, use_rdma, NULL);
+    return RUN_TESTS_WITH(use_rdma, NULL);
 }
 #else
 int main(void) {

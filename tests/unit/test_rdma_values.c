@@ -33,7 +33,9 @@ static struct value_arena_stats arena_now(void) {
 
 /* --- The arena --- */
 
-static void blocks_are_large_enough_apart_and_not_much_larger(void **state) {
+#define VALUE_TEST(name) TEST_WITH(name, suite_setup, suite_teardown)
+
+VALUE_TEST(blocks_are_large_enough_apart_and_not_much_larger) {
     enum { COUNT = 400 };
     struct {
         unsigned char *at;
@@ -63,7 +65,7 @@ static void blocks_are_large_enough_apart_and_not_much_larger(void **state) {
     assert_in_range(arena_now().regions, 0, 3);
 }
 
-static void random_allocations_do_not_accumulate_blocks(void **state) {
+VALUE_TEST(random_allocations_do_not_accumulate_blocks) {
     enum { PLACES = 300 };
     char *places[PLACES] = {0};
     size_t sizes[PLACES], live = 0, most = 0, mapped = 0, before = arena_now().used;
@@ -88,7 +90,7 @@ static void random_allocations_do_not_accumulate_blocks(void **state) {
     assert_int_equal(arena_now().used, before);
 }
 
-static void an_empty_region_stays_while_it_is_held(void **state) {
+VALUE_TEST(an_empty_region_stays_while_it_is_held) {
     size_t usable;
     void *small = value_arena_take(5000, &usable), *large = value_arena_take(40 << 20, &usable);
     const struct value_region *region = value_arena_region(large);
@@ -107,7 +109,7 @@ static void an_empty_region_stays_while_it_is_held(void **state) {
 }
 
 /* Values that are overwritten again and again need no new memory each time. */
-static void empty_regions_stay_for_a_while(void **state) {
+VALUE_TEST(empty_regions_stay_for_a_while) {
     enum { BLOCKS = 40, SIZE = 1 << 20, KEPT = 8 << 20 };
     void *blocks[BLOCKS];
     size_t usable, mapped = 0;
@@ -124,7 +126,7 @@ static void empty_regions_stay_for_a_while(void **state) {
     assert_in_range(arena_now().mapped, 0, mapped - BLOCKS * SIZE + KEPT);
 }
 
-static void at_the_limit_empty_regions_make_space_for_others(void **state) {
+VALUE_TEST(at_the_limit_empty_regions_make_space_for_others) {
     size_t usable;
     void *blocks[40], *large;
     for (int i = 0; i < 40; i++) assert_non_null(blocks[i] = value_arena_take(1 << 20, &usable));
@@ -136,7 +138,7 @@ static void at_the_limit_empty_regions_make_space_for_others(void **state) {
     value_arena_trim();
 }
 
-static void beyond_the_limit_blobs_come_from_ordinary_memory(void **state) {
+VALUE_TEST(beyond_the_limit_blobs_come_from_ordinary_memory) {
     value_arena_set_limit(arena_now().mapped);
     size_t usable;
     assert_null(value_arena_take(100 << 20, &usable));
@@ -155,7 +157,7 @@ static size_t used_without_overhead(void) {
     return mem_used() - arena_now().overhead;
 }
 
-static void a_blob_that_grows_keeps_its_bytes(void **state) {
+VALUE_TEST(a_blob_that_grows_keeps_its_bytes) {
     blob_release(blob_new(MIN + 1, 0)); /* from now on the thread has a cache */
     size_t before = used_without_overhead();
     struct blob *blob = blob_copy(SLICE("abc"));
@@ -175,7 +177,7 @@ static void a_blob_that_grows_keeps_its_bytes(void **state) {
 }
 
 /* A region of 8 MiB may be the only one that remains, in place of several smaller ones. */
-static void the_overhead_is_that_of_the_regions_that_stay(void **state) {
+VALUE_TEST(the_overhead_is_that_of_the_regions_that_stay) {
     size_t usable, before = used_without_overhead(), overhead = arena_now().overhead;
     void *large = value_arena_take(80 << 20, &usable), *small = value_arena_take(1 << 20, &usable);
     assert_in_range(arena_now().overhead, overhead + (80 << 20) / 8192 * 8, overhead + (80 << 20) / 8192 * 8 + 20000);
@@ -191,7 +193,7 @@ static void *give_all(void *blobs) {
     for (struct blob **blob = blobs; *blob; blob++) blob_release(*blob);
     return NULL;
 }
-static void another_thread_may_free_a_block(void **state) {
+VALUE_TEST(another_thread_may_free_a_block) {
     size_t used = arena_now().used;
     for (int round = 0; round < 20; round++) {
         struct blob *blobs[101] = {0};
@@ -225,7 +227,7 @@ static void send_blob(size_t len) {
 /* All sends have completed, and the arena is back to its earlier use. */
 #define turn_until_given_back(used) turn_until(arena_now().used == (used))
 
-static void values_of_sizes_around_every_threshold_arrive(void **state) {
+VALUE_TEST(values_of_sizes_around_every_threshold_arrive) {
     open_both();
     size_t used = arena_now().used;
     static const size_t around[] = {1024, MIN, 8192, 16384, 65536, 131072, 1 << 20};
@@ -243,7 +245,7 @@ static void values_of_sizes_around_every_threshold_arrive(void **state) {
     turn_until_given_back(used);
 }
 
-static void values_from_the_threshold_on_are_not_copied(void **state) {
+VALUE_TEST(values_from_the_threshold_on_are_not_copied) {
     open_both();
     uint64_t bytes = rdma_stats()->zero_copy_bytes;
     send_blob(MIN - 100);
@@ -266,7 +268,7 @@ static void values_from_the_threshold_on_are_not_copied(void **state) {
 }
 
 /* While a value is being sent, the owner of the key releases it, and other values allocate memory. */
-static void a_value_released_while_its_send_waits_arrives_whole(void **state) {
+VALUE_TEST(a_value_released_while_its_send_waits_arrives_whole) {
     open_both();
     size_t used = arena_now().used;
     conn_set_reading(server.conn, false);
@@ -289,7 +291,7 @@ static void a_value_released_while_its_send_waits_arrives_whole(void **state) {
 
 /* Short headers share chunks of 16 KiB, before and after they move out of registered memory, and every chunk counts as
  * memory of the connection. */
-static void headers_between_values_share_chunks_and_every_chunk_is_counted(void **state) {
+VALUE_TEST(headers_between_values_share_chunks_and_every_chunk_is_counted) {
     enum { COUNT = 400, HEADER = 10 };
     open_both();
     size_t used = arena_now().used, output;
@@ -319,7 +321,7 @@ static void headers_between_values_share_chunks_and_every_chunk_is_counted(void 
     assert_int_equal(output, 0);
 }
 
-static void a_value_counts_as_shared_until_its_send_completes(void **state) {
+VALUE_TEST(a_value_counts_as_shared_until_its_send_completes) {
     open_both();
     conn_set_reading(server.conn, false);
     struct blob *blob = next_blob(300000);
@@ -334,7 +336,7 @@ static void a_value_counts_as_shared_until_its_send_completes(void **state) {
     assert_false(server.corrupt);
 }
 
-static void failed_connections_release_their_values(void **state) {
+VALUE_TEST(failed_connections_release_their_values) {
     for (int how = 0; how < 3; how++) {
         memset(&client, 0, sizeof client);
         memset(&server, 0, sizeof server);
@@ -359,7 +361,7 @@ static void failed_connections_release_their_values(void **state) {
     }
 }
 
-static void beyond_the_limit_values_are_copied(void **state) {
+VALUE_TEST(beyond_the_limit_values_are_copied) {
     open_both();
     uint64_t before = rdma_settings.max_registered, sends = rdma_stats()->zero_copies;
     struct blob *fresh = blob_new(80 << 20, 0); /* in a region that is not registered */
@@ -376,7 +378,7 @@ static void beyond_the_limit_values_are_copied(void **state) {
     rdma_settings.max_registered = before;
 }
 
-static void regions_are_unregistered_when_nothing_is_left_in_them(void **state) {
+VALUE_TEST(regions_are_unregistered_when_nothing_is_left_in_them) {
     open_both();
     send_blob(5000);
     for (int i = 0; i < 4; i++) send_blob(40 << 20);
@@ -388,7 +390,7 @@ static void regions_are_unregistered_when_nothing_is_left_in_them(void **state) 
 }
 
 /* Another event loop takes the place of another thread: it has its own device context. */
-static void a_region_that_two_device_contexts_register_counts_once(void **state) {
+VALUE_TEST(a_region_that_two_device_contexts_register_counts_once) {
     struct event_loop *other = event_loop_new();
     struct end far = {.closed = 0};
     open_both();
@@ -426,7 +428,7 @@ static void a_region_that_two_device_contexts_register_counts_once(void **state)
     server.conn = first;
 }
 
-static void a_forked_child_reads_values_as_they_were(void **state) {
+VALUE_TEST(a_forked_child_reads_values_as_they_were) {
     open_both();
     struct blob *blob = next_blob(200000);
     output_write_blob(&client.conn->out, blob);
@@ -462,7 +464,7 @@ static void a_forked_child_reads_values_as_they_were(void **state) {
 }
 
 /* While a child reads, blocks that were in use at the fork keep their bytes; other blocks are reused. */
-static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(void **state) {
+VALUE_TEST(blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended) {
     enum { COUNT = 300, LARGE = 200000 };
     struct blob *blobs[COUNT];
     for (int i = 0; i < COUNT; i++) {
@@ -523,7 +525,7 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
 }
 
 /* A second child protects the blocks that were taken since the first fork, and all stay protected until both ended. */
-static void blocks_are_protected_until_the_last_of_several_children_has_ended(void **state) {
+VALUE_TEST(blocks_are_protected_until_the_last_of_several_children_has_ended) {
     size_t deferred = arena_now().deferred;
     struct blob *old = blob_new(5000, 0);
     value_arena_defer_free(true);
@@ -551,7 +553,7 @@ static void blocks_are_protected_until_the_last_of_several_children_has_ended(vo
 }
 
 /* A thread that allocates and frees small blocks in turn does not take the lock of the arena. */
-static void a_thread_that_reuses_its_blocks_takes_no_lock(void **state) {
+VALUE_TEST(a_thread_that_reuses_its_blocks_takes_no_lock) {
     struct blob *kept = blob_new(8000, 0);
     blob_release(blob_new(8000, 0));
     size_t locked = arena_now().locked;
@@ -590,7 +592,7 @@ static void *reuse_in_thread(void *unused) {
     pthread_barrier_wait(&reusing);
     return unused;
 }
-static void threads_that_reuse_blocks_of_2_to_64_kib_take_no_lock(void **state) {
+VALUE_TEST(threads_that_reuse_blocks_of_2_to_64_kib_take_no_lock) {
     pthread_t threads[REUSING_THREADS];
     assert_int_equal(pthread_barrier_init(&reusing, NULL, REUSING_THREADS + 1), 0);
     for (int i = 0; i < REUSING_THREADS; i++)
@@ -625,7 +627,7 @@ static void send_until_registered(void) {
 }
 
 /* The background thread registers; until it has, values are copied. */
-static void regions_are_registered_in_the_background(void **state) {
+VALUE_TEST(regions_are_registered_in_the_background) {
     assert_int_equal(background_start(NULL), 0);
     open_both();
     send_until_registered();
@@ -636,7 +638,7 @@ static void wait_for_end(void *arg) {
     char byte;
     assert_int_equal(read(((int *)arg)[0], &byte, 1), 1);
 }
-static void a_registration_does_not_wait_for_objects_that_are_being_freed(void **state) {
+VALUE_TEST(a_registration_does_not_wait_for_objects_that_are_being_freed) {
     int end[2];
     assert_int_equal(pipe(end), 0);
     assert_int_equal(background_start(NULL), 0);
@@ -651,7 +653,7 @@ static void a_registration_does_not_wait_for_objects_that_are_being_freed(void *
 }
 
 /* Each takes milliseconds, and other clients wait meanwhile. */
-static void empty_regions_go_one_at_a_time(void **state) {
+VALUE_TEST(empty_regions_go_one_at_a_time) {
     enum { COUNT = 4 };
     struct blob *blobs[COUNT];
     uint32_t key;
@@ -672,40 +674,10 @@ static void empty_regions_go_one_at_a_time(void **state) {
     assert_in_range(rdma_stats()->value_regions, 0, regions - COUNT);
 }
 
-#define VALUE_TEST(name) cmocka_unit_test_setup_teardown(name, suite_setup, suite_teardown)
-
 int main(int argc, char **argv) {
     if (!rdma_device_arranged(argv[0])) return 1;
     if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) return 0; /* not used on such a kernel */
-    const struct CMUnitTest tests[] = {
-        VALUE_TEST(blocks_are_large_enough_apart_and_not_much_larger),
-        VALUE_TEST(random_allocations_do_not_accumulate_blocks),
-        VALUE_TEST(an_empty_region_stays_while_it_is_held),
-        VALUE_TEST(empty_regions_stay_for_a_while),
-        VALUE_TEST(at_the_limit_empty_regions_make_space_for_others),
-        VALUE_TEST(beyond_the_limit_blobs_come_from_ordinary_memory),
-        VALUE_TEST(a_blob_that_grows_keeps_its_bytes),
-        VALUE_TEST(the_overhead_is_that_of_the_regions_that_stay),
-        VALUE_TEST(another_thread_may_free_a_block),
-        VALUE_TEST(values_of_sizes_around_every_threshold_arrive),
-        VALUE_TEST(values_from_the_threshold_on_are_not_copied),
-        VALUE_TEST(a_value_released_while_its_send_waits_arrives_whole),
-        VALUE_TEST(headers_between_values_share_chunks_and_every_chunk_is_counted),
-        VALUE_TEST(a_value_counts_as_shared_until_its_send_completes),
-        VALUE_TEST(failed_connections_release_their_values),
-        VALUE_TEST(beyond_the_limit_values_are_copied),
-        VALUE_TEST(regions_are_unregistered_when_nothing_is_left_in_them),
-        VALUE_TEST(a_region_that_two_device_contexts_register_counts_once),
-        VALUE_TEST(a_forked_child_reads_values_as_they_were),
-        VALUE_TEST(blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended),
-        VALUE_TEST(blocks_are_protected_until_the_last_of_several_children_has_ended),
-        VALUE_TEST(a_thread_that_reuses_its_blocks_takes_no_lock),
-        VALUE_TEST(threads_that_reuse_blocks_of_2_to_64_kib_take_no_lock),
-        VALUE_TEST(regions_are_registered_in_the_background),
-        VALUE_TEST(a_registration_does_not_wait_for_objects_that_are_being_freed),
-        VALUE_TEST(empty_regions_go_one_at_a_time),
-    };
-    return cmocka_run_group_tests_name("rdma values", tests, use_rdma, NULL);
+    return RUN_TESTS_WITH(use_rdma, NULL);
 }
 #else
 int main(void) {

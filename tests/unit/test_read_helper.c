@@ -97,7 +97,7 @@ static void forget_copy(void) {
     copy = NULL;
 }
 
-static void values_are_complete_whenever_other_code_runs(void **state) {
+TEST(values_are_complete_whenever_other_code_runs) {
     for (int checksum = 0; checksum < 2; checksum++) {
         struct rdb_load_result result;
         turns_max = SIZE_MAX;
@@ -112,7 +112,7 @@ static void values_are_complete_whenever_other_code_runs(void **state) {
 }
 
 /* Values are freed while they are being read. */
-static void values_that_are_dropped_do_no_harm(void **state) {
+TEST(values_that_are_dropped_do_no_harm) {
     struct rdb_load_result result;
     turns_max = SIZE_MAX;
     for (int i = 0; i < 2; i++)
@@ -124,7 +124,7 @@ static void values_that_are_dropped_do_no_harm(void **state) {
     forget_copy();
 }
 
-static void expired_values_are_dropped_while_they_are_read(void **state) {
+TEST(expired_values_are_dropped_while_they_are_read) {
     struct rdb_load_result result;
     turns_max = SIZE_MAX;
     assert_int_equal(load(&(struct rdb_load_params){.skip_expired = true}, file_size, &result), 0);
@@ -133,7 +133,7 @@ static void expired_values_are_dropped_while_they_are_read(void **state) {
     forget_copy();
 }
 
-static void loading_ends_where_it_is_cancelled(void **state) {
+TEST(loading_ends_where_it_is_cancelled) {
     struct rdb_load_result result;
     turns_max = 20;
     assert_int_equal(load(&(struct rdb_load_params){0}, file_size, &result), -ECANCELED);
@@ -142,7 +142,7 @@ static void loading_ends_where_it_is_cancelled(void **state) {
     forget_copy();
 }
 
-static void a_changed_byte_is_found_by_the_checksum(void **state) {
+TEST(a_changed_byte_is_found_by_the_checksum) {
     turns_max = SIZE_MAX;
     for (int part = 1; part < 5; part++) {
         struct rdb_load_result result;
@@ -162,33 +162,9 @@ static void a_changed_byte_is_found_by_the_checksum(void **state) {
     }
 }
 
-/* The file was longer when the length of the value was checked. The missing bytes are zeros. */
-static void a_file_that_shrinks_is_reported(void **state) {
-    struct rdb_load_result result;
-    long left = file_size / 2;
-    turns_max = SIZE_MAX;
-    assert_int_equal(load(&(struct rdb_load_params){0}, left, &result), -EINVAL);
-    assert_string_equal(result.reason, "Unexpected EOF reading RDB file");
-    assert_int_equal(result.offset, left);
-    forget_copy();
-}
-
-/* The end may be in the length of a value, or the length of a value may exceed the rest of the file. */
-static void a_truncated_file_is_reported_at_its_end(void **state) {
-    turns_max = SIZE_MAX;
-    for (long left = file_size / 2; left > file_size / 4; left -= file_size / 50 + 1) {
-        struct rdb_load_result result;
-        assert_int_equal(ftruncate(fileno(file), left), 0);
-        assert_int_equal(load(&(struct rdb_load_params){0}, left, &result), -EINVAL);
-        assert_string_equal(result.reason, "Unexpected EOF reading RDB file");
-        assert_int_equal(result.offset, left);
-        forget_copy();
-    }
-}
-
 /* The RDB file is the beginning of a larger file, as in an append-only file. The bytes after it are read from the
  * correct offset: the helper does not change the file position of the descriptor. */
-static void the_bytes_behind_the_file_are_read_next(void **state) {
+TEST(the_bytes_behind_the_file_are_read_next) {
     enum { BEFORE = 7, BEHIND = 100000 };
     static char bytes[BEHIND];
     FILE *larger = tmpfile();
@@ -220,13 +196,32 @@ static void the_bytes_behind_the_file_are_read_next(void **state) {
     forget_copy();
 }
 
+/* This test and the next one shorten the file, so they come last.
+ *
+ * The file was longer when the length of the value was checked. The missing bytes are zeros. */
+TEST(a_file_that_shrinks_is_reported) {
+    struct rdb_load_result result;
+    long left = file_size / 2;
+    turns_max = SIZE_MAX;
+    assert_int_equal(load(&(struct rdb_load_params){0}, left, &result), -EINVAL);
+    assert_string_equal(result.reason, "Unexpected EOF reading RDB file");
+    assert_int_equal(result.offset, left);
+    forget_copy();
+}
+
+/* The end may be in the length of a value, or the length of a value may exceed the rest of the file. */
+TEST(a_truncated_file_is_reported_at_its_end) {
+    turns_max = SIZE_MAX;
+    for (long left = file_size / 2; left > file_size / 4; left -= file_size / 50 + 1) {
+        struct rdb_load_result result;
+        assert_int_equal(ftruncate(fileno(file), left), 0);
+        assert_int_equal(load(&(struct rdb_load_params){0}, left, &result), -EINVAL);
+        assert_string_equal(result.reason, "Unexpected EOF reading RDB file");
+        assert_int_equal(result.offset, left);
+        forget_copy();
+    }
+}
+
 int main(void) {
-    return RUN_TESTS_WITH(
-        setup, teardown, cmocka_unit_test(values_are_complete_whenever_other_code_runs),
-        cmocka_unit_test(values_that_are_dropped_do_no_harm), cmocka_unit_test(loading_ends_where_it_is_cancelled),
-        cmocka_unit_test(a_changed_byte_is_found_by_the_checksum),
-        cmocka_unit_test(expired_values_are_dropped_while_they_are_read),
-        cmocka_unit_test(the_bytes_behind_the_file_are_read_next), cmocka_unit_test(a_file_that_shrinks_is_reported),
-        cmocka_unit_test(a_truncated_file_is_reported_at_its_end),
-        /* leaves a shorter file for the following tests */);
+    return RUN_TESTS_WITH(setup, teardown);
 }

@@ -156,10 +156,10 @@ static void work(unsigned rounds) {
     relocate_set_all(false);
 }
 
-static void values_of_all_types_stay_the_same(void **state) {
+FIXTURE_TEST(values_of_all_types_stay_the_same) {
     work(200);
 }
-static void values_stay_the_same_in_tables_of_slots(void **state) {
+FIXTURE_TEST(values_stay_the_same_in_tables_of_slots) {
     keyspace_free(server.keyspace);
     server.keyspace = keyspace_new_per_slot(
         16, &(struct store_hooks){.expired = key_expired, .fields_expired = store_events.fields_expired});
@@ -169,7 +169,7 @@ static void values_stay_the_same_in_tables_of_slots(void **state) {
 
 /* Elements of a long list are removed while it moves: before, after and at the position of the walk. Each remaining
  * node moves once. */
-static void every_node_of_a_long_list_moves_once(void **state) {
+FIXTURE_TEST(every_node_of_a_long_list_moves_once) {
     enum { NODES = 1000 };
     int fill = encoding_limits.list_listpack_size;
     run("FLUSHALL");
@@ -210,7 +210,7 @@ static void every_node_of_a_long_list_moves_once(void **state) {
     run("FLUSHALL");
 }
 
-static void a_shared_blob_stays(void **state) {
+FIXTURE_TEST(a_shared_blob_stays) {
     struct relocation r = {.limit = 1};
     struct blob *blob = blob_new(5000, 5000), *held = blob_hold(blob), *pointer = blob;
     relocate_set_all(true);
@@ -227,7 +227,7 @@ static void a_shared_blob_stays(void **state) {
     relocate_set_all(false);
 }
 
-static void used_memory_stays_the_same(void **state) {
+FIXTURE_TEST(used_memory_stays_the_same) {
     skip_if_block_sizes_vary();
     for (int i = 0; i < 1000; i++) run_formatted("SET key%d \"%s\"", i, some_text());
     size_t before = mem_used();
@@ -239,7 +239,7 @@ static void used_memory_stays_the_same(void **state) {
 }
 
 /* Slabs in which one block in 20 is used become free. */
-static void sparse_slabs_become_free(void **state) {
+FIXTURE_TEST(sparse_slabs_become_free) {
     enum { BLOCKS = 50000, SIZE = 48, APART = 20 };
     if (!relocate_is_supported()) skip();
     static void *blocks[BLOCKS];
@@ -266,8 +266,5 @@ static void sparse_slabs_become_free(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end, test(every_node_of_a_long_list_moves_once),
-                          test(values_of_all_types_stay_the_same), test(values_stay_the_same_in_tables_of_slots),
-                          cmocka_unit_test(a_shared_blob_stays), test(used_memory_stays_the_same),
-                          cmocka_unit_test(sparse_slabs_become_free));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

@@ -181,7 +181,9 @@ static void echo(struct connection *c) {
     conn_flush(c);
 }
 
-static void it_shows_the_name_and_addresses_of_the_real_one(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, setup, teardown)
+
+FIXTURE_TEST(it_shows_the_name_and_addresses_of_the_real_one) {
     char text[128];
     int fd = dial();
     assert_true(conn_is_remote(conn));
@@ -192,7 +194,7 @@ static void it_shows_the_name_and_addresses_of_the_real_one(void **state) {
     close(fd);
 }
 
-static void bytes_go_both_ways_in_order(void **state) {
+FIXTURE_TEST(bytes_go_both_ways_in_order) {
     int fd = dial();
     on_readable = echo;
     char sent[512], got[512];
@@ -218,7 +220,7 @@ static void leave_half(struct connection *c) {
     if (c->in_len > 2) conn_consume(c, 2);
     conn_flush(c);
 }
-static void input_that_is_left_stays_and_replies_leave_all_the_same(void **state) {
+FIXTURE_TEST(input_that_is_left_stays_and_replies_leave_all_the_same) {
     int fd = dial();
     char got[16];
     on_readable = leave_half;
@@ -242,7 +244,7 @@ static void input_that_is_left_stays_and_replies_leave_all_the_same(void **state
     close(fd);
 }
 
-static void pausing_holds_input_and_the_end_back(void **state) {
+FIXTURE_TEST(pausing_holds_input_and_the_end_back) {
     int fd = dial();
     conn_set_reading(conn, false);
     assert_int_equal(write(fd, "x", 1), 1);
@@ -257,7 +259,7 @@ static void pausing_holds_input_and_the_end_back(void **state) {
     assert_int_equal(conn->state, CONN_ENDED);
 }
 
-static void a_connection_with_unread_input_is_notified_of_the_end(void **state) {
+FIXTURE_TEST(a_connection_with_unread_input_is_notified_of_the_end) {
     int fd = dial();
     assert_int_equal(write(fd, "kept", 4), 4);
     turn_until(readables == 1);
@@ -269,7 +271,7 @@ static void a_connection_with_unread_input_is_notified_of_the_end(void **state) 
     assert_int_equal(hung_ups, 1);
 }
 
-static void the_end_is_found_behind_much_unread_input(void **state) {
+FIXTURE_TEST(the_end_is_found_behind_much_unread_input) {
     enum { LEN = 8 * 1024 * 1024 };
     int fd = dial();
     char *much = mem_calloc(1, LEN);
@@ -286,7 +288,7 @@ static void the_end_is_found_behind_much_unread_input(void **state) {
     assert_int_equal(closeds, 0);
 }
 
-static void unread_input_is_limited(void **state) {
+FIXTURE_TEST(unread_input_is_limited) {
     enum { LIMIT = 2 * 1024 * 1024 };
     int fd = dial();
     conn_set_in_limit(conn, LIMIT);
@@ -307,7 +309,7 @@ static void go_on_late(struct connection *c) {
     if (!on_readable) conn_consume(c, c->in_len);
     if (!on_readable) on_readable = consume_all;
 }
-static void input_behind_unread_input_is_shown_when_the_user_goes_on(void **state) {
+FIXTURE_TEST(input_behind_unread_input_is_shown_when_the_user_goes_on) {
     enum { LEN = 2 * 1024 * 1024 };
     int fd = dial();
     on_readable = go_on_late;
@@ -331,7 +333,7 @@ static uint64_t consume_and_turn(struct event_timer *timer) {
     turn_until(closeds == 1);
     return 0;
 }
-static void input_is_shown_in_nested_turns(void **state) {
+FIXTURE_TEST(input_is_shown_in_nested_turns) {
     int fd = dial();
     assert_int_equal(write(fd, "first", 5), 5);
     turn_until(readables == 1);
@@ -345,7 +347,7 @@ static void input_is_shown_in_nested_turns(void **state) {
     assert_int_equal(readables, 2);
 }
 
-static void a_peer_that_only_stops_sending_gets_output(void **state) {
+FIXTURE_TEST(a_peer_that_only_stops_sending_gets_output) {
     enum { LEN = 4 * 1024 * 1024 };
     int fd = dial();
     on_readable = echo;
@@ -364,7 +366,7 @@ static void a_peer_that_only_stops_sending_gets_output(void **state) {
     close(fd);
 }
 
-static void large_blobs_and_long_output_count_as_pending_until_they_arrive(void **state) {
+FIXTURE_TEST(large_blobs_and_long_output_count_as_pending_until_they_arrive) {
     enum { LEN = 3 * 1024 * 1024 };
     int fd = dial();
     struct blob *blob = blob_new(LEN, LEN);
@@ -400,7 +402,7 @@ static void answer_and_close(struct connection *c) {
     /* The input shown before is still valid. */
     assert_memory_equal(shown.data, "close me", 8);
 }
-static void closing_inside_a_handler_sends_what_was_written(void **state) {
+FIXTURE_TEST(closing_inside_a_handler_sends_what_was_written) {
     int fd = dial();
     char got[4];
     on_readable = answer_and_close;
@@ -413,7 +415,7 @@ static void closing_inside_a_handler_sends_what_was_written(void **state) {
     close(fd);
 }
 
-static void reading_stops_while_too_much_is_at_home(void **state) {
+FIXTURE_TEST(reading_stops_while_too_much_is_at_home) {
     int fd = dial();
     conn_set_reading(conn, false);
     char *much = mem_calloc(1, 64 * 1024);
@@ -448,7 +450,7 @@ static void note_call(struct connection *real, void *context) {
     called->times++;
 }
 
-static void a_call_runs_on_the_workers_thread_before_it_returns(void **state) {
+FIXTURE_TEST(a_call_runs_on_the_workers_thread_before_it_returns) {
     struct called called = {0};
     int fd = dial();
     for (int i = 1; i <= 100; i++) {
@@ -461,7 +463,7 @@ static void a_call_runs_on_the_workers_thread_before_it_returns(void **state) {
     close(fd);
 }
 
-static void a_call_for_a_connection_that_was_closed_is_refused(void **state) {
+FIXTURE_TEST(a_call_for_a_connection_that_was_closed_is_refused) {
     struct called called = {0};
     int fd = dial();
     close(fd);
@@ -492,7 +494,7 @@ static bool moved(void) {
     return away_now != NULL;
 }
 
-static void it_moves_between_threads_and_home_in_the_middle_of_a_stream(void **state) {
+FIXTURE_TEST(it_moves_between_threads_and_home_in_the_middle_of_a_stream) {
     struct remote_worker *const ways[] = {&other, &worker, NULL, &other, NULL, &worker};
     int fd = dial();
     on_readable = echo;
@@ -518,7 +520,7 @@ static void it_moves_between_threads_and_home_in_the_middle_of_a_stream(void **s
     turn_until(closeds == 1);
 }
 
-static void output_that_is_written_while_it_moves_follows(void **state) {
+FIXTURE_TEST(output_that_is_written_while_it_moves_follows) {
     int fd = dial();
     char got[16];
     struct remote_worker *const ways[] = {&other, &worker, &other, NULL};
@@ -535,7 +537,7 @@ static void output_that_is_written_while_it_moves_follows(void **state) {
     close(fd);
 }
 
-static void closing_it_while_it_moves_sends_what_was_written(void **state) {
+FIXTURE_TEST(closing_it_while_it_moves_sends_what_was_written) {
     int fd = dial();
     char got[16];
     next_worker = &other;
@@ -551,7 +553,7 @@ static void closing_it_while_it_moves_sends_what_was_written(void **state) {
     close(fd);
 }
 
-static void an_end_with_a_part_of_a_request_does_not_move_home(void **state) {
+FIXTURE_TEST(an_end_with_a_part_of_a_request_does_not_move_home) {
     int fd = dial();
     ends_idle = false;
     assert_true(remote_leave(conn));
@@ -566,7 +568,7 @@ static void an_end_with_a_part_of_a_request_does_not_move_home(void **state) {
     close(fd);
 }
 
-static void a_connection_with_unread_input_does_not_leave(void **state) {
+FIXTURE_TEST(a_connection_with_unread_input_does_not_leave) {
     int fd = dial();
     assert_int_equal(write(fd, "abcd", 4), 4);
     turn_until(conn->in_len == 4);
@@ -574,7 +576,7 @@ static void a_connection_with_unread_input_does_not_leave(void **state) {
     close(fd);
 }
 
-static void the_memory_of_a_new_connection_is_no_growth(void **state) {
+FIXTURE_TEST(the_memory_of_a_new_connection_is_no_growth) {
     grown = 0;
     remote_report_growth(1);
     int fd = dial();
@@ -589,19 +591,5 @@ static void the_memory_of_a_new_connection_is_no_growth(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    return RUN_TESTS(
-        TEST(it_shows_the_name_and_addresses_of_the_real_one), TEST(bytes_go_both_ways_in_order),
-        TEST(input_that_is_left_stays_and_replies_leave_all_the_same), TEST(pausing_holds_input_and_the_end_back),
-        TEST(a_connection_with_unread_input_is_notified_of_the_end), TEST(the_end_is_found_behind_much_unread_input),
-        TEST(unread_input_is_limited), TEST(input_behind_unread_input_is_shown_when_the_user_goes_on),
-        TEST(input_is_shown_in_nested_turns), TEST(a_peer_that_only_stops_sending_gets_output),
-        TEST(large_blobs_and_long_output_count_as_pending_until_they_arrive),
-        TEST(closing_inside_a_handler_sends_what_was_written), TEST(reading_stops_while_too_much_is_at_home),
-        TEST(a_call_runs_on_the_workers_thread_before_it_returns),
-        TEST(a_call_for_a_connection_that_was_closed_is_refused),
-        TEST(it_moves_between_threads_and_home_in_the_middle_of_a_stream),
-        TEST(output_that_is_written_while_it_moves_follows), TEST(closing_it_while_it_moves_sends_what_was_written),
-        TEST(an_end_with_a_part_of_a_request_does_not_move_home), TEST(a_connection_with_unread_input_does_not_leave),
-        TEST(the_memory_of_a_new_connection_is_no_growth));
+    return RUN_TESTS();
 }

@@ -126,7 +126,7 @@ static void begin_at(int64_t offset) {
     role_set_position(&position);
 }
 
-static void readers_and_backlog_see_what_was_written(void **state) {
+TEST(readers_and_backlog_see_what_was_written) {
     repl_settings.backlog_size = BACKLOG;
     begin_at(START);
     memory_output_init(&model.all);
@@ -154,7 +154,7 @@ static void readers_and_backlog_see_what_was_written(void **state) {
     assert_true(repl_stream_memory().peak > BACKLOG);
 }
 
-static void nobody_reads_beyond_the_mark(void **state) {
+TEST(nobody_reads_beyond_the_mark) {
     struct repl_stream_reader reader = {.block = NULL};
     struct memory_output out;
     memory_output_init(&out);
@@ -178,14 +178,14 @@ static void nobody_reads_beyond_the_mark(void **state) {
     repl_stream_free_backlog();
 }
 
-static void without_readers_only_the_offset_advances(void **state) {
+TEST(without_readers_only_the_offset_advances) {
     begin_at(7);
     repl_stream_write(SLICE("abc"));
     assert_int_equal(role->position.offset, 10);
     assert_int_equal(repl_stream_memory().blocks, 0);
 }
 
-static void the_backlog_keeps_what_a_slow_reader_needs(void **state) {
+TEST(the_backlog_keeps_what_a_slow_reader_needs) {
     struct repl_stream_reader reader = {.block = NULL};
     char piece[1000];
     repl_settings.backlog_size = BACKLOG;
@@ -212,7 +212,7 @@ static void the_backlog_keeps_what_a_slow_reader_needs(void **state) {
     repl_stream_free_backlog();
 }
 
-static void a_blob_is_shared_not_copied(void **state) {
+TEST(a_blob_is_shared_not_copied) {
     begin_at(0);
     repl_stream_create_backlog();
     struct blob *blob = blob_new(100000, 100000);
@@ -226,8 +226,5 @@ static void a_blob_is_shared_not_copied(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(readers_and_backlog_see_what_was_written), cmocka_unit_test(nobody_reads_beyond_the_mark),
-        cmocka_unit_test(without_readers_only_the_offset_advances),
-        cmocka_unit_test(the_backlog_keeps_what_a_slow_reader_needs), cmocka_unit_test(a_blob_is_shared_not_copied));
+    return RUN_TESTS();
 }

@@ -30,7 +30,7 @@ static void expect(const char *bytes) {
 /* The same call in both protocols. */
 #define BOTH(call2, call3, bytes2, bytes3) (call2, expect(bytes2), call3, expect(bytes3))
 
-static void integers_and_heads_of_every_length(void **state) {
+TEST_WITH(integers_and_heads_of_every_length, setup, teardown) {
     const int64_t values[] = {0, 9, 10, 99, 100, 12345678901, INT64_MAX, -1, -10, -100, INT64_MIN};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char text[40];
@@ -47,7 +47,7 @@ static void integers_and_heads_of_every_length(void **state) {
     }
 }
 
-static void simple_replies(void **state) {
+TEST_WITH(simple_replies, setup, teardown) {
     reply_ok(&r2), expect("+OK\r\n");
     reply_status(&r2, "PONG"), expect("+PONG\r\n");
     reply_bulk(&r2, SLICE("")), expect("$0\r\n\r\n");
@@ -56,7 +56,7 @@ static void simple_replies(void **state) {
     reply_raw(&r2, SLICE("+RAW\r\n")), expect("+RAW\r\n");
 }
 
-static void resp3_types_and_what_resp2_clients_get(void **state) {
+TEST_WITH(resp3_types_and_what_resp2_clients_get, setup, teardown) {
     BOTH(reply_null(&r2), reply_null(&r3), "$-1\r\n", "_\r\n");
     BOTH(reply_null_array(&r2), reply_null_array(&r3), "*-1\r\n", "_\r\n");
     BOTH(reply_map(&r2, 3), reply_map(&r3, 3), "*6\r\n", "%3\r\n");
@@ -78,7 +78,7 @@ static char hooked[100];
 static void hook(struct reply *reply, struct slice text) {
     snprintf(hooked, sizeof hooked, "%.*s", (int)text.len, text.data);
 }
-static void errors_are_one_line_and_reported_to_the_hook(void **state) {
+TEST_WITH(errors_are_one_line_and_reported_to_the_hook, setup, teardown) {
     r2.error_hook = hook;
     reply_error(&r2, "ERR plain"), expect("-ERR plain\r\n");
     assert_true(r2.failed);
@@ -101,7 +101,7 @@ static void errors_are_one_line_and_reported_to_the_hook(void **state) {
     reply_wrong_type(&r2), expect("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
 }
 
-static void long_texts_are_whole(void **state) {
+TEST_WITH(long_texts_are_whole, setup, teardown) {
     enum { LEN = 20000 };
     char *text = mem_alloc(LEN + 1);
     memset(text, 'x', LEN);
@@ -123,7 +123,7 @@ static void long_texts_are_whole(void **state) {
     mem_free(text);
 }
 
-static void aggregates_of_unknown_length(void **state) {
+TEST_WITH(aggregates_of_unknown_length, setup, teardown) {
     struct reply_deferred outer, inner;
     reply_deferred_begin(&r3, &outer);
     reply_integer(&r3, 1);
@@ -140,10 +140,5 @@ static void aggregates_of_unknown_length(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test_setup_teardown(integers_and_heads_of_every_length, setup, teardown),
-                     cmocka_unit_test_setup_teardown(simple_replies, setup, teardown),
-                     cmocka_unit_test_setup_teardown(resp3_types_and_what_resp2_clients_get, setup, teardown),
-                     cmocka_unit_test_setup_teardown(errors_are_one_line_and_reported_to_the_hook, setup, teardown),
-                     cmocka_unit_test_setup_teardown(long_texts_are_whole, setup, teardown),
-                     cmocka_unit_test_setup_teardown(aggregates_of_unknown_length, setup, teardown));
+    return RUN_TESTS();
 }

@@ -16,25 +16,25 @@ static void expect(struct slice input, ssize_t used, struct slice text) {
     mem_free(block);
 }
 
-static void a_line_ends_with_lf_or_crlf(void **state) {
+TEST(a_line_ends_with_lf_or_crlf) {
     expect(SLICE("+OK\r\n$5\r\n"), 5, SLICE("+OK"));
     expect(SLICE("+OK\n$5\r\n"), 4, SLICE("+OK"));
     expect(SLICE("a\rb\r\r\n"), 6, SLICE("a\rb\r"));
     expect(SLICE("a\0b\n"), 4, SLICE("a\0b"));
 }
-static void an_empty_line_is_a_line(void **state) {
+TEST(an_empty_line_is_a_line) {
     expect(SLICE("\n"), 1, SLICE(""));
     expect(SLICE("\r\n+OK\r\n"), 2, SLICE(""));
     expect(SLICE("\n\r\n"), 1, SLICE(""));
 }
-static void an_incomplete_line_is_not_read(void **state) {
+TEST(an_incomplete_line_is_not_read) {
     expect(SLICE(""), 0, SLICE(""));
     expect(slice_make(NULL, 0), 0, SLICE(""));
     expect(SLICE("\r"), 0, SLICE(""));
     expect(SLICE("+FULLRESYNC\r"), 0, SLICE(""));
     expect(SLICE("123456789012345"), 0, SLICE(""));
 }
-static void a_line_has_at_most_its_limit(void **state) {
+TEST(a_line_has_at_most_its_limit) {
     expect(SLICE("12345678901234\r\n"), MAX, SLICE("12345678901234"));
     expect(SLICE("123456789012345\n"), MAX, SLICE("123456789012345"));
     expect(SLICE("1234567890123456\n"), -EMSGSIZE, SLICE(""));
@@ -43,6 +43,5 @@ static void a_line_has_at_most_its_limit(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(a_line_ends_with_lf_or_crlf), cmocka_unit_test(an_empty_line_is_a_line),
-                     cmocka_unit_test(an_incomplete_line_is_not_read), cmocka_unit_test(a_line_has_at_most_its_limit));
+    return RUN_TESTS();
 }

@@ -93,34 +93,34 @@ static void expect_meaning(struct slice stream, const char *meaning, int64_t rep
 }
 #define EXPECT(stream, meaning, replies, errors) expect_meaning(SLICE(stream), meaning, replies, errors)
 
-static void simple_types(void **state) {
+TEST(simple_types) {
     EXPECT("+OK\r\n:-12\r\n$3\r\na\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n", "+OK;:-12;$a\r\n;$;_;_;", 6, 0);
     EXPECT("_\r\n,1.5\r\n,inf\r\n,nan\r\n#t\r\n#f\r\n(-123\r\n=7\r\ntxt:abc\r\n",
            "_;,1.5;,inf;,nan;#t;#f;(-123;=txtabc;", 8, 0);
     EXPECT("+\r\n", "+;", 1, 0);
 }
-static void errors_are_counted_where_they_are_the_reply(void **state) {
+TEST(errors_are_counted_where_they_are_the_reply) {
     EXPECT("-ERR x\r\n+OK\r\n*2\r\n-ERR inner\r\n+a\r\n*1\r\n-E\r\n!5\r\nERR z\r\n",
            "-ERR x;+OK;*(-ERR inner +a);*(-E);-ERR z;", 5, 2);
 }
-static void the_text_of_an_error_is_kept(void **state) {
+TEST(the_text_of_an_error_is_kept) {
     struct reply_counter counter = {0};
     size_t used;
     assert_int_equal(reply_count(&counter, SLICE("+OK\r\n-ERR unknown command\r\n+OK\r\n"), 100, &used), 3);
     assert_string_equal(counter.error_text, "ERR unknown command");
 }
-static void aggregates_nest(void **state) {
+TEST(aggregates_nest) {
     EXPECT("*0\r\n*2\r\n*0\r\n*2\r\n:1\r\n%0\r\n:5\r\n", "*();*(*() *(:1 %()));:5;", 3, 0);
     EXPECT("%2\r\n+a\r\n~2\r\n:1\r\n:2\r\n+b\r\n*1\r\n$1\r\nx\r\n", "%(+a ~(:1 :2) +b *($x));", 1, 0);
     EXPECT("*3\r\n$-1\r\n*-1\r\n_\r\n", "*(_ _ _);", 1, 0);
 }
-static void pushes_and_attributes_are_not_counted(void **state) {
+TEST(pushes_and_attributes_are_not_counted) {
     EXPECT(">2\r\n+message\r\n*1\r\n:1\r\n+OK\r\n>0\r\n:1\r\n", ">(+message *(:1));+OK;>();:1;", 2, 0);
     EXPECT("|1\r\n+ttl\r\n:3600\r\n*2\r\n:1\r\n|1\r\n+a\r\n*1\r\n+b\r\n:2\r\n+OK\r\n",
            "|(+ttl :3600);*(:1 |(+a *(+b)) :2);+OK;", 2, 0);
     EXPECT("|0\r\n+OK\r\n", "|();+OK;", 1, 0);
 }
-static void counting_stops_at_the_limit(void **state) {
+TEST(counting_stops_at_the_limit) {
     struct reply_counter counter = {0};
     size_t used;
     struct slice stream = SLICE("+OK\r\n$3\r\nabc\r\n:1\r\n");
@@ -130,7 +130,7 @@ static void counting_stops_at_the_limit(void **state) {
     assert_int_equal(reply_count(&counter, stream, 0, &used), 0);
     assert_int_equal(used, 0);
 }
-static void bytes_that_are_left_out_end_their_replies(void **state) {
+TEST(bytes_that_are_left_out_end_their_replies) {
     struct reply_counter counter = {0};
     size_t used;
     assert_int_equal(reply_count(&counter, SLICE("$5\r\nab"), 9, &used), 0);
@@ -143,7 +143,7 @@ static void bytes_that_are_left_out_end_their_replies(void **state) {
     assert_int_equal(reply_count(&counter, SLICE(":1\r\n"), 9, &used), 1);
 }
 
-static void invalid_resp_is_rejected(void **state) {
+TEST(invalid_resp_is_rejected) {
     const char *bad[] = {"hello\r\n",
                          "\r\n",
                          "$x\r\n",
@@ -177,7 +177,7 @@ static void invalid_resp_is_rejected(void **state) {
     assert_int_equal(count_by(SLICE("*2\r\n|-1\r\n:1\r\n"), 3, &errors), -1);
     assert_int_equal(count_by(SLICE("!-1\r\n"), 3, &errors), -1);
 }
-static void nesting_is_bounded(void **state) {
+TEST(nesting_is_bounded) {
     struct memory_output m;
     memory_output_init(&m);
     for (int i = 0; i < REPLY_DEPTH_MAX; i++) output_write(&m.out, SLICE("*1\r\n"));
@@ -191,7 +191,7 @@ static void nesting_is_bounded(void **state) {
     reply_reader_free(&reader);
     memory_output_free(&m);
 }
-static void an_announced_length_costs_no_memory(void **state) {
+TEST(an_announced_length_costs_no_memory) {
     size_t before = mem_used(), used;
     struct reply_reader reader;
     reply_reader_init(&reader);
@@ -200,7 +200,7 @@ static void an_announced_length_costs_no_memory(void **state) {
     reply_reader_free(&reader);
     assert_int_equal(mem_used(), before);
 }
-static void a_line_without_end_is_refused(void **state) {
+TEST(a_line_without_end_is_refused) {
     char *line = mem_alloc(REPLY_LINE_MAX + 10);
     memset(line, '+', REPLY_LINE_MAX + 10);
     struct reply_reader reader;
@@ -214,7 +214,7 @@ static void a_line_without_end_is_refused(void **state) {
     reply_reader_free(&reader);
     mem_free(line);
 }
-static void bulks_are_done_with_as_they_come(void **state) {
+TEST(bulks_are_done_with_as_they_come) {
     struct reply_counter counter = {0};
     struct reply_reader reader;
     reply_reader_init(&reader);
@@ -226,7 +226,7 @@ static void bulks_are_done_with_as_they_come(void **state) {
     assert_int_equal(used, part.len);
     reply_reader_free(&reader);
 }
-static void maps_are_looked_up(void **state) {
+TEST(maps_are_looked_up) {
     struct reply_reader reader;
     reply_reader_init(&reader);
     size_t used;
@@ -236,7 +236,7 @@ static void maps_are_looked_up(void **state) {
     reply_reader_free(&reader);
 }
 /* Random bytes that resemble replies: both readers report the same number of replies for any fragmentation, or fail. */
-static void rubbish(void **state) {
+TEST(rubbish) {
     static const char alphabet[] = "+-:$*%~>|_#,=!(\r\n\r\n\r\n0123t";
     for (int round = 0; round < 5000; round++) {
         char bytes[100];
@@ -256,12 +256,5 @@ static void rubbish(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(simple_types), cmocka_unit_test(errors_are_counted_where_they_are_the_reply),
-        cmocka_unit_test(the_text_of_an_error_is_kept), cmocka_unit_test(aggregates_nest),
-        cmocka_unit_test(pushes_and_attributes_are_not_counted), cmocka_unit_test(counting_stops_at_the_limit),
-        cmocka_unit_test(bytes_that_are_left_out_end_their_replies), cmocka_unit_test(invalid_resp_is_rejected),
-        cmocka_unit_test(nesting_is_bounded), cmocka_unit_test(an_announced_length_costs_no_memory),
-        cmocka_unit_test(a_line_without_end_is_refused), cmocka_unit_test(bulks_are_done_with_as_they_come),
-        cmocka_unit_test(maps_are_looked_up), cmocka_unit_test(rubbish));
+    return RUN_TESTS();
 }

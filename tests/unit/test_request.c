@@ -99,7 +99,7 @@ static void expect_meaning(struct slice stream, struct slice expected) {
 }
 #define EXPECT(stream, meaning) expect_meaning(SLICE(stream), SLICE(meaning))
 
-static void arrays_of_bulks(void **state) {
+TEST(arrays_of_bulks) {
     EXPECT("*1\r\n$4\r\nPING\r\n", "1:[PING]");
     EXPECT("*2\r\n$3\r\nGET\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n", "2:[GET][]1:[PING]");
     EXPECT("*3\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$3\r\n\0$*\r\n", "3:[SET][a\r\nb][\0$*]");
@@ -108,11 +108,11 @@ static void arrays_of_bulks(void **state) {
            "10:[0][1][2][3][4][5][6][7][8][9]");
 }
 
-static void arrays_without_elements_are_empty_requests(void **state) {
+TEST(arrays_without_elements_are_empty_requests) {
     EXPECT("*0\r\n*-1\r\n*-100\r\n*1\r\n$4\r\nPING\r\n", "0:0:0:1:[PING]");
 }
 
-static void line_ends_are_checked(void **state) {
+TEST(line_ends_are_checked) {
     static const char error[] = "ERR Protocol error: invalid CRLF in request";
     EXPECT("*1\rX$4\r\nPING\r\n", error);
     EXPECT("*1\r\n$4\rYPING\r\n", error);
@@ -123,7 +123,7 @@ static void line_ends_are_checked(void **state) {
     EXPECT("*1\r\n$4\r\nPING\r\n*0\rX", "1:[PING]ERR Protocol error: invalid CRLF in request");
 }
 
-static void inline_requests(void **state) {
+TEST(inline_requests) {
     EXPECT("PING\r\n", "1:[PING]");
     EXPECT("PING\n", "1:[PING]");
     EXPECT("PING\r\r\n", "1:[PING]");
@@ -134,29 +134,29 @@ static void inline_requests(void **state) {
     EXPECT("+OK\r\n$5\r\n", "1:[+OK]1:[$5]");
 }
 
-static void inline_quotes(void **state) {
+TEST(inline_quotes) {
     EXPECT("PING \"\\x41\\xzz\\n\\q\" 'a\\'b\\n' \"\" ''\r\n", "5:[PING][Axzz\nq][a'b\\n][][]");
     EXPECT("ECHO a\"b c\"\r\n", "2:[ECHO][ab c]");
     EXPECT("SET \"k 1\" 'v 2' plain \"\\r\\t\\b\\a\\\\\"\n", "5:[SET][k 1][v 2][plain][\r\t\b\a\\]");
 }
 
-static void a_word_may_be_quoted_in_part(void **state) {
+TEST(a_word_may_be_quoted_in_part) {
     EXPECT("PING \"a\"b 'c'\"d\"e \"\"f\r\n", "4:[PING][ab][cde][f]");
     EXPECT("PI'N'G\r\n", "1:[PING]");
 }
 
-static void a_quote_at_the_end_closes_behind_a_backslash(void **state) {
+TEST(a_quote_at_the_end_closes_behind_a_backslash) {
     EXPECT("ECHO \"a\\\"\r\n", "2:[ECHO][a\\]");
     EXPECT("ECHO 'a\\'\n", "2:[ECHO][a\\]");
     EXPECT("ECHO 'a\\''\n", "2:[ECHO][a']");
 }
 
-static void inline_quotes_unbalanced(void **state) {
+TEST(inline_quotes_unbalanced) {
     EXPECT("PING \"a\r\n", "ERR Protocol error: unbalanced quotes in request");
     EXPECT("PING\r\nPING \"a\\\r\n", "1:[PING]ERR Protocol error: unbalanced quotes in request");
 }
 
-static void malformed_lengths(void **state) {
+TEST(malformed_lengths) {
     const char *counts[] = {"*x\r\n",
                             "*\r\n",
                             "*+1\r\n",
@@ -197,7 +197,7 @@ static void expect_long_line(const char *head, char fill, const char *error) {
     expect_meaning_by(stream, slice_of(error), piece_random, 1000);
     mem_free(text);
 }
-static void lines_without_end(void **state) {
+TEST(lines_without_end) {
     expect_long_line("", 'A', "ERR Protocol error: too big inline request");
     expect_long_line("*", '1', "ERR Protocol error: too big mbulk count string");
     expect_long_line("*1\r\n$", '1', "ERR Protocol error: too big bulk count string");
@@ -211,7 +211,7 @@ static void expect_failure(const char *input, const struct request_limits *bound
     assert_string_equal(reader.error, error);
     request_reader_free(&reader);
 }
-static void less_is_allowed_before_auth(void **state) {
+TEST(less_is_allowed_before_auth) {
     expect_failure("*11\r\n", &before_auth, "ERR Protocol error: unauthenticated multibulk length");
     expect_failure("*1\r\n$16385\r\n", &before_auth, "ERR Protocol error: unauthenticated bulk length");
     expect_failure("*2147483648\r\n", &before_auth, "ERR Protocol error: invalid multibulk length");
@@ -222,7 +222,7 @@ static void less_is_allowed_before_auth(void **state) {
     request_reader_free(&reader);
 }
 
-static void an_announced_count_costs_no_memory(void **state) {
+TEST(an_announced_count_costs_no_memory) {
     struct request_reader reader;
     request_reader_init(&reader);
     assert_int_equal(request_read(&reader, SLICE("*2147483647\r\n"), &limits), REQUEST_PARTIAL);
@@ -230,7 +230,7 @@ static void an_announced_count_costs_no_memory(void **state) {
     request_reader_free(&reader);
 }
 
-static void arguments_lie_in_the_input(void **state) {
+TEST(arguments_lie_in_the_input) {
     struct request_reader reader;
     request_reader_init(&reader);
     struct slice input = SLICE("*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
@@ -259,7 +259,7 @@ static struct slice large_request(struct memory_output *stream, struct memory_ou
     mem_free(bytes);
     return memory_output_slice(stream);
 }
-static void large_arguments(void **state) {
+TEST(large_arguments) {
     struct memory_output stream, meaning;
     memory_output_init(&stream);
     memory_output_init(&meaning);
@@ -273,7 +273,7 @@ static void large_arguments(void **state) {
     memory_output_free(&meaning);
 }
 
-static void a_large_argument_can_be_taken(void **state) {
+TEST(a_large_argument_can_be_taken) {
     struct request_reader reader;
     request_reader_init(&reader);
     struct slice head = SLICE("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\nabc");
@@ -305,7 +305,7 @@ static void assert_argument(const struct request_reader *reader, int index, cons
     assert_memory_equal(reader->argv[index].data, text, strlen(text));
 }
 
-static void a_large_argument_shrinks_and_grows_again(void **state) {
+TEST(a_large_argument_shrinks_and_grows_again) {
     struct request_reader reader;
     request_reader_init(&reader);
     struct slice head = SLICE("*3\r\n$3\r\nset\r\n$20000\r\nabc");
@@ -341,7 +341,7 @@ static void a_large_argument_shrinks_and_grows_again(void **state) {
     memory_output_free(&all);
 }
 
-static void a_complete_large_argument_stays_in_the_input(void **state) {
+TEST(a_complete_large_argument_stays_in_the_input) {
     struct memory_output stream;
     memory_output_init(&stream);
     char *bytes = mem_calloc(1, REQUEST_LARGE_MIN);
@@ -359,7 +359,7 @@ static void a_complete_large_argument_stays_in_the_input(void **state) {
     memory_output_free(&stream);
 }
 
-static void a_request_is_handed_over_whole(void **state) {
+TEST(a_request_is_handed_over_whole) {
     struct request_reader from, to;
     request_reader_init(&from);
     request_reader_init(&to);
@@ -403,7 +403,7 @@ static void a_request_is_handed_over_whole(void **state) {
     request_reader_free(&to);
 }
 
-static void a_lent_request_leaves_the_reader_as_it_was(void **state) {
+TEST(a_lent_request_leaves_the_reader_as_it_was) {
     struct request_reader reader;
     request_reader_init(&reader);
     struct slice argv[20] = {SLICE("get"), SLICE("k")};
@@ -417,7 +417,7 @@ static void a_lent_request_leaves_the_reader_as_it_was(void **state) {
 }
 
 /* An earlier request with many arguments leaves its argv, as does a request that was handed over. */
-static void a_lent_request_frees_the_argv_of_the_one_before(void **state) {
+TEST(a_lent_request_frees_the_argv_of_the_one_before) {
     struct request_reader reader;
     request_reader_init(&reader);
     struct slice many = SLICE("*9\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n"
@@ -437,7 +437,7 @@ static void a_lent_request_frees_the_argv_of_the_one_before(void **state) {
     request_reader_free(&reader);
 }
 
-static void requests_of_many_arguments(void **state) {
+TEST(requests_of_many_arguments) {
     struct memory_output stream;
     memory_output_init(&stream);
     enum { COUNT = 20000 };
@@ -460,7 +460,7 @@ static void requests_of_many_arguments(void **state) {
     memory_output_free(&stream);
 }
 
-static void words(void **state) {
+TEST(words) {
     struct slice *list;
     assert_int_equal(words_split(SLICE("  set \"a b\\x0a\" 'c''"), &list), -1);
     int count = words_split(SLICE("  set \"a b\\x0a\" 'c' \"d\"'e'"), &list);
@@ -475,7 +475,7 @@ static void words(void **state) {
 }
 
 /* Random bytes that resemble requests: the reader must return a status and do nothing else. */
-static void rubbish(void **state) {
+TEST(rubbish) {
     static const char alphabet[] = "**$$\r\n\r\n0123-\"'\\x a";
     for (int round = 0; round < 3000; round++) {
         char bytes[200];
@@ -492,17 +492,5 @@ static void rubbish(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(arrays_of_bulks), cmocka_unit_test(arrays_without_elements_are_empty_requests),
-        cmocka_unit_test(line_ends_are_checked), cmocka_unit_test(inline_requests), cmocka_unit_test(inline_quotes),
-        cmocka_unit_test(a_word_may_be_quoted_in_part), cmocka_unit_test(a_quote_at_the_end_closes_behind_a_backslash),
-        cmocka_unit_test(inline_quotes_unbalanced), cmocka_unit_test(malformed_lengths),
-        cmocka_unit_test(lines_without_end), cmocka_unit_test(less_is_allowed_before_auth),
-        cmocka_unit_test(an_announced_count_costs_no_memory), cmocka_unit_test(arguments_lie_in_the_input),
-        cmocka_unit_test(large_arguments), cmocka_unit_test(a_large_argument_can_be_taken),
-        cmocka_unit_test(a_large_argument_shrinks_and_grows_again),
-        cmocka_unit_test(a_complete_large_argument_stays_in_the_input), cmocka_unit_test(requests_of_many_arguments),
-        cmocka_unit_test(a_request_is_handed_over_whole), cmocka_unit_test(a_lent_request_leaves_the_reader_as_it_was),
-        cmocka_unit_test(a_lent_request_frees_the_argv_of_the_one_before), cmocka_unit_test(words),
-        cmocka_unit_test(rubbish));
+    return RUN_TESTS();
 }

@@ -10,7 +10,7 @@ static const char pipeline[] = "*2\r\n$3\r\nGET\r\n$4\r\nkey1\r\n"
                                "*3\r\n$3\r\nSET\r\n$0\r\n\r\n$2\r\n\r\n\r\n"
                                "*2\r\n$3\r\nGET\r\n$4\r\nkey2\r\n";
 
-static void keys_of_whole_requests_are_found(void **state) {
+TEST(keys_of_whole_requests_are_found) {
     struct slice keys[8], all = SLICE(pipeline);
     size_t seen;
     assert_int_equal(requests_ahead(all, keys, 8, &seen), 3);
@@ -22,7 +22,7 @@ static void keys_of_whole_requests_are_found(void **state) {
     assert_int_equal(seen, 37);
 }
 
-static void arguments_of_the_first_request_are_found(void **state) {
+TEST(arguments_of_the_first_request_are_found) {
     struct slice argv[3], rest = SLICE(pipeline);
     size_t size;
     assert_int_equal(request_ahead(rest, argv, 1, &size), 0);
@@ -39,7 +39,7 @@ static void arguments_of_the_first_request_are_found(void **state) {
     assert_int_equal(request_ahead(rest, argv, 3, &size), 0);
 }
 
-static void an_incomplete_request_is_not_scanned(void **state) {
+TEST(an_incomplete_request_is_not_scanned) {
     struct slice keys[8];
     size_t seen;
     for (size_t len = 0; len < sizeof(pipeline) - 1; len++) {
@@ -55,7 +55,7 @@ static void an_incomplete_request_is_not_scanned(void **state) {
     }
 }
 
-static void anything_unusual_ends_the_scan(void **state) {
+TEST(anything_unusual_ends_the_scan) {
     static const char *const odd[] = {"GET key\r\n",
                                       "*0\r\n",
                                       "*-1\r\n",
@@ -76,7 +76,7 @@ static void anything_unusual_ends_the_scan(void **state) {
     }
 }
 
-static void random_bytes_do_no_harm(void **state) {
+TEST(random_bytes_do_no_harm) {
     static const char alphabet[] = "*$0123\r\nGa";
     struct slice keys[4];
     random_seed(1);
@@ -97,8 +97,5 @@ static void random_bytes_do_no_harm(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(keys_of_whole_requests_are_found),
-                     cmocka_unit_test(arguments_of_the_first_request_are_found),
-                     cmocka_unit_test(an_incomplete_request_is_not_scanned),
-                     cmocka_unit_test(anything_unusual_ends_the_scan), cmocka_unit_test(random_bytes_do_no_harm));
+    return RUN_TESTS();
 }

@@ -138,7 +138,9 @@ static int request(const char *name, const char *context) {
     return resp_client_send(client, 1, (struct slice[]){slice_of(name)}, replied, (void *)context);
 }
 
-static void replies_come_in_the_order_of_the_requests(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, begin, finish)
+
+FIXTURE_TEST(replies_come_in_the_order_of_the_requests) {
     start(0, 0, false);
     assert_int_equal(request("ONE", "1"), 0); /* before the connection is open */
     assert_int_equal(resp_client_send(client, 2, (struct slice[]){SLICE("TWO"), SLICE("")}, replied, "2"), 0);
@@ -159,7 +161,7 @@ static void replies_come_in_the_order_of_the_requests(void **state) {
     expect_sent("AGAIN");
 }
 
-static void messages_of_a_subscriber_are_no_replies(void **state) {
+FIXTURE_TEST(messages_of_a_subscriber_are_no_replies) {
     start(0, 0, true);
     request("SUBSCRIBE", "s");
     request("PING", "p");
@@ -169,7 +171,7 @@ static void messages_of_a_subscriber_are_no_replies(void **state) {
     expect("opened;s;array;push;hi;p;array;");
 }
 
-static void every_request_is_called_back_when_the_peer_ends_it(void **state) {
+FIXTURE_TEST(every_request_is_called_back_when_the_peer_ends_it) {
     start(0, 0, false);
     request("ONE", "1");
     request("TWO", "2");
@@ -183,7 +185,7 @@ static void every_request_is_called_back_when_the_peer_ends_it(void **state) {
     assert_string_equal(reason, "the peer closed the connection");
 }
 
-static void a_refused_connection_ends_with_its_reason(void **state) {
+FIXTURE_TEST(a_refused_connection_ends_with_its_reason) {
     start(0, 0, false);
     resp_client_close(client); /* while it connects */
     int port = listener->address.port;
@@ -200,7 +202,7 @@ static void a_refused_connection_ends_with_its_reason(void **state) {
     assert_int_equal(ended, 1);
 }
 
-static void the_owner_may_close_in_a_callback(void **state) {
+FIXTURE_TEST(the_owner_may_close_in_a_callback) {
     start(0, 0, false);
     close_in_callback = true;
     request("ONE", "1");
@@ -217,7 +219,7 @@ static void the_owner_may_close_in_a_callback(void **state) {
     expect("opened;1;a;2;nothing;opened;push;y;1;nothing;");
 }
 
-static void limits_hold(void **state) {
+FIXTURE_TEST(limits_hold) {
     start(100, 3, false);
     for (int i = 0; i < 3; i++) assert_int_equal(request("X", "x"), 0);
     assert_int_equal(request("X", "x"), -ENOBUFS);
@@ -232,7 +234,7 @@ static void limits_hold(void **state) {
     assert_string_equal(reason, "the peer sent a reply that is too long");
 }
 
-static void a_reply_without_a_request_and_nonsense_end_it(void **state) {
+FIXTURE_TEST(a_reply_without_a_request_and_nonsense_end_it) {
     start(0, 0, false);
     request("ONE", "1");
     expect_sent("ONE");
@@ -248,9 +250,5 @@ static void a_reply_without_a_request_and_nonsense_end_it(void **state) {
 }
 
 int main(void) {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
-    return RUN_TESTS(TEST(replies_come_in_the_order_of_the_requests), TEST(messages_of_a_subscriber_are_no_replies),
-                     TEST(every_request_is_called_back_when_the_peer_ends_it),
-                     TEST(a_refused_connection_ends_with_its_reason), TEST(the_owner_may_close_in_a_callback),
-                     TEST(limits_hold), TEST(a_reply_without_a_request_and_nonsense_end_it));
+    return RUN_TESTS();
 }

@@ -20,7 +20,7 @@ static void assert_shown(const char *text) {
     memory_output_free(&shown);
 }
 
-static void a_point_is_due_after_its_seconds_and_changes(void **state) {
+TEST(a_point_is_due_after_its_seconds_and_changes) {
     assert_null(SET("100", "5"));
     assert_null(save_point_due(4, 1000));
     assert_null(save_point_due(1000, 100));
@@ -31,7 +31,7 @@ static void a_point_is_due_after_its_seconds_and_changes(void **state) {
     assert_int_equal(due->changes, 5);
 }
 
-static void any_of_several_may_be_due(void **state) {
+TEST(any_of_several_may_be_due) {
     assert_null(SET("3600", "1", "60", "100"));
     assert_int_equal(save_points_count(), 2);
     assert_null(save_point_due(99, 61));
@@ -39,7 +39,7 @@ static void any_of_several_may_be_due(void **state) {
     assert_int_equal(save_point_due(1, 3601)->seconds, 3600);
 }
 
-static void malformed_options_change_nothing(void **state) {
+TEST(malformed_options_change_nothing) {
     assert_null(SET("3600", "1", "60", "100"));
     assert_non_null(SET("1"));
     assert_non_null(SET("1", "2", "3"));
@@ -51,7 +51,7 @@ static void malformed_options_change_nothing(void **state) {
     assert_shown("3600 1 60 100");
 }
 
-static void without_save_points_none_is_due(void **state) {
+TEST(without_save_points_none_is_due) {
     assert_null(SET("1", "0"));
     assert_non_null(save_point_due(0, 2));
     assert_null(save_points_set(NULL, 0, NULL));
@@ -61,7 +61,5 @@ static void without_save_points_none_is_due(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(a_point_is_due_after_its_seconds_and_changes),
-                     cmocka_unit_test(any_of_several_may_be_due), cmocka_unit_test(malformed_options_change_nothing),
-                     cmocka_unit_test(without_save_points_none_is_due));
+    return RUN_TESTS();
 }

@@ -96,7 +96,9 @@ static void answer(struct instance *i, enum sentinel_request_kind kind, const ch
     sentinel_replied(s, i->link, kind, "g", &given, now);
 }
 
-static void info_is_read(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, begin, finish)
+
+FIXTURE_TEST(info_is_read) {
     struct server_info info;
     server_info_init(&info);
     server_info_read(
@@ -125,7 +127,7 @@ static void info_is_read(void **state) {
     assert_int_equal(info.offset, 0);
 }
 
-static void the_text_of_info_is_kept(void **state) {
+FIXTURE_TEST(the_text_of_info_is_kept) {
     char text[9000];
     for (size_t len = 0; len < sizeof text; len = len * 3 + 1) {
         for (size_t i = 0; i < len; i++) text[i] = i % 7 ? "role:master\r\n"[i % 13] : (char)(i * 31);
@@ -138,7 +140,7 @@ static void the_text_of_info_is_kept(void **state) {
     sentinel_reset(s, group, now);
     assert_null(group->info.text);
 }
-static void the_reason_for_no_failover_is_said_for_each_failure(void **state) {
+FIXTURE_TEST(the_reason_for_no_failover_is_said_for_each_failure) {
     refusals = 0;
     for (int failures = 1; failures <= 3; failures++) {
         advance(8000);
@@ -151,7 +153,7 @@ static void the_reason_for_no_failover_is_said_for_each_failure(void **state) {
         sentinel_link_closed(s, group->link, LINK_COMMANDS, "gone", now);
     }
 }
-static void replicas_come_from_the_primary(void **state) {
+FIXTURE_TEST(replicas_come_from_the_primary) {
     sentinel_tick(s, now);
     answer(group, REQUEST_INFO,
            "role:master\r\nslave0:ip=10.0.0.2,port=6379,state=online\r\nslave1:10.0.0.3,6379,online\r\n"
@@ -171,7 +173,7 @@ static struct instance *add(const char *host, const char *info) {
     answer(replica, REQUEST_INFO, info);
     return replica;
 }
-static void the_best_replica_is_chosen(void **state) {
+FIXTURE_TEST(the_best_replica_is_chosen) {
     struct instance *a = add("10.0.0.2", "role:slave\r\nslave_priority:100\r\nslave_repl_offset:10\r\n");
     assert_ptr_equal(sentinel_choose_replica(s, group), a);
     struct instance *b = add("10.0.0.3", "role:slave\r\nslave_priority:100\r\nslave_repl_offset:11\r\n");
@@ -187,7 +189,7 @@ static void the_best_replica_is_chosen(void **state) {
     assert_null(sentinel_choose_replica(s, group));
     assert_string_equal(sentinel_failover(s, group, false, now), "NOGOODSLAVE No suitable replica to promote");
 }
-static void a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen(void **state) {
+FIXTURE_TEST(a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen) {
     struct instance *replica = add("10.0.0.2", "role:slave\r\n");
     answer(group, REQUEST_PING, "PONG");
     answer(group, REQUEST_INFO, "role:master\r\n");
@@ -203,7 +205,7 @@ static void a_replica_that_lost_the_primary_before_this_process_was_stopped_is_c
     assert_true(group->flags & INSTANCE_S_DOWN);
     assert_ptr_equal(sentinel_choose_replica(s, group), replica);
 }
-static void equal_replicas_are_chosen_by_run_id(void **state) {
+FIXTURE_TEST(equal_replicas_are_chosen_by_run_id) {
     add("10.0.0.2", "run_id:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\nrole:slave\r\n");
     struct instance *a = add("10.0.0.3", "run_id:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\nrole:slave\r\n");
     add("10.0.0.4", "role:slave\r\n");
@@ -211,7 +213,7 @@ static void equal_replicas_are_chosen_by_run_id(void **state) {
 }
 
 /* A primary dies 8 seconds after the last INFO: that of a replica would be too old, so it is asked again. */
-static void candidates_are_asked_when_one_is_chosen(void **state) {
+FIXTURE_TEST(candidates_are_asked_when_one_is_chosen) {
     group->options.quorum = 1;
     struct instance *a = add("10.0.0.2", "role:slave\r\nslave_repl_offset:10\r\n");
     struct instance *b = add("10.0.0.3", "role:slave\r\nslave_repl_offset:9\r\n");
@@ -230,7 +232,7 @@ static void candidates_are_asked_when_one_is_chosen(void **state) {
     answer(b, REQUEST_INFO, "role:slave\r\nslave_repl_offset:11\r\n");
     assert_ptr_equal(group->failover.promoted, b);
 }
-static void a_candidate_that_does_not_answer_in_time_is_not_waited_for(void **state) {
+FIXTURE_TEST(a_candidate_that_does_not_answer_in_time_is_not_waited_for) {
     struct instance *a = add("10.0.0.2", "role:slave\r\n"),
                     *b = add("10.0.0.3", "role:slave\r\nslave_repl_offset:9\r\n");
     answer(group, REQUEST_INFO, "role:master\r\n");
@@ -243,7 +245,7 @@ static void a_candidate_that_does_not_answer_in_time_is_not_waited_for(void **st
     assert_ptr_equal(group->failover.promoted, b); /* by its last INFO */
 }
 
-static void a_silent_primary_is_down_and_comes_back(void **state) {
+FIXTURE_TEST(a_silent_primary_is_down_and_comes_back) {
     advance(4000);
     assert_false(group->flags & INSTANCE_S_DOWN);
     advance(2000);
@@ -253,7 +255,7 @@ static void a_silent_primary_is_down_and_comes_back(void **state) {
     assert_false(group->flags & INSTANCE_S_DOWN);
     assert_string_equal(events, "+sdown;-sdown;");
 }
-static void a_stopped_process_finds_nobody_down(void **state) {
+FIXTURE_TEST(a_stopped_process_finds_nobody_down) {
     advance(1000);
     answer(group, REQUEST_PING, "PONG");
     now += 60000; /* the process was stopped */
@@ -291,7 +293,7 @@ static void a_stopped_process_finds_nobody_down(void **state) {
 static void hello(const char *text) {
     sentinel_hello(s, slice_of(text), now);
 }
-static void malformed_hello_messages_change_nothing(void **state) {
+FIXTURE_TEST(malformed_hello_messages_change_nothing) {
     static const char *const texts[] = {"",
                                         ",,,,,,,",
                                         "10.0.1.1,26379," OTHER ",1,g,10.0.0.1,6379",
@@ -312,7 +314,7 @@ static void malformed_hello_messages_change_nothing(void **state) {
     assert_int_equal(group->sentinels.count, 0);
     assert_int_equal(s->current_epoch, 0);
 }
-static void a_hello_brings_sentinels_epochs_and_the_primary(void **state) {
+FIXTURE_TEST(a_hello_brings_sentinels_epochs_and_the_primary) {
     hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.1,6379,0");
     assert_string_equal(events, "+sentinel;+new-epoch;");
     hello("10.0.1.2,26379," OTHER ",5,g,10.0.0.1,6379,0");
@@ -326,7 +328,7 @@ static void a_hello_brings_sentinels_epochs_and_the_primary(void **state) {
     assert_string_equal(group->address.ip, "10.0.0.7");
 }
 /* 2^62, the greatest epoch that a message may bring at once. */
-static void epochs_of_messages_leave_room_for_failovers(void **state) {
+FIXTURE_TEST(epochs_of_messages_leave_room_for_failovers) {
     const char *leader;
     uint64_t epoch;
     hello("10.0.1.1,26379," OTHER ",4611686018427387904,g,10.0.0.1,6379,0");
@@ -337,12 +339,12 @@ static void epochs_of_messages_leave_room_for_failovers(void **state) {
     assert_string_equal(leader, "");
     assert_true(s->current_epoch == (UINT64_C(1) << 62) + 1);
 }
-static void a_configuration_from_a_message_is_no_newer_than_the_epoch(void **state) {
+FIXTURE_TEST(a_configuration_from_a_message_is_no_newer_than_the_epoch) {
     hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.7,6379,100");
     assert_string_equal(group->address.ip, "10.0.0.7");
     assert_int_equal(s->current_epoch, 100);
 }
-static void messages_with_many_primaries_add_a_limited_number_of_replicas(void **state) {
+FIXTURE_TEST(messages_with_many_primaries_add_a_limited_number_of_replicas) {
     char text[200];
     for (int i = 1; i <= SENTINEL_REPLICAS_MAX + 50; i++) {
         snprintf(text, sizeof text, "10.0.1.1,26379,%s,%d,g,10.0.0.1,%d,%d", OTHER, i, 6379 + i, i);
@@ -351,14 +353,14 @@ static void messages_with_many_primaries_add_a_limited_number_of_replicas(void *
     assert_int_equal(group->address.port, 6379 + SENTINEL_REPLICAS_MAX + 50);
     assert_int_equal(group->replicas.count, SENTINEL_REPLICAS_MAX);
 }
-static void a_primary_with_the_longest_time_is_not_down(void **state) {
+FIXTURE_TEST(a_primary_with_the_longest_time_is_not_down) {
     sentinel_set_down_after(group, INT64_MAX);
     answer(group, REQUEST_PING, "PONG");
     answer(group, REQUEST_INFO, "role:slave\r\n");
     advance(1000);
     assert_false(group->flags & INSTANCE_S_DOWN);
 }
-static void the_new_primary_has_its_own_rdma_port(void **state) {
+FIXTURE_TEST(the_new_primary_has_its_own_rdma_port) {
     add("10.0.0.7", "role:slave\r\nlistener0:name=rdma,bind=x,port=7777\r\n");
     answer(group, REQUEST_PING, "PONG");
     answer(group, REQUEST_INFO, "role:master\r\nlistener0:name=rdma-tls,bind=x,port=1111\r\n");
@@ -370,7 +372,7 @@ static void the_new_primary_has_its_own_rdma_port(void **state) {
     assert_string_equal(group->address.ip, "10.0.0.9");
     assert_int_equal(group->reported.rdma_port, 0);
 }
-static void a_sentinel_whose_address_another_takes_is_forgotten(void **state) {
+FIXTURE_TEST(a_sentinel_whose_address_another_takes_is_forgotten) {
     struct instance *second;
     assert_null(sentinel_monitor(s, SLICE("h"), SLICE("10.0.0.2"), 6379, 2, &second, now));
     hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.1,6379,0");
@@ -390,7 +392,7 @@ static void a_sentinel_whose_address_another_takes_is_forgotten(void **state) {
     assert_int_equal(second->sentinels.count, 0);
     sentinel_remove(s, second, now);
 }
-static void a_vote_is_given_once(void **state) {
+FIXTURE_TEST(a_vote_is_given_once) {
     const char *leader;
     uint64_t epoch;
     sentinel_is_down(s, SLICE("10.0.0.1"), 6379, 3, SLICE(OTHER), &leader, &epoch, now);
@@ -406,7 +408,7 @@ static void a_vote_is_given_once(void **state) {
     assert_string_equal(leader, "");
     assert_int_equal(s->current_epoch, 4);
 }
-static void the_delay_of_a_failover_is_told_once(void **state) {
+FIXTURE_TEST(the_delay_of_a_failover_is_told_once) {
     const char *leader;
     uint64_t epoch;
     group->options.quorum = 1;
@@ -418,7 +420,7 @@ static void the_delay_of_a_failover_is_told_once(void **state) {
 }
 
 /* Nothing comes back for a dial to a machine that is away, and the link may be so full that no PING waits for it. */
-static void a_dial_without_an_answer_is_repeated(void **state) {
+FIXTURE_TEST(a_dial_without_an_answer_is_repeated) {
     sends = false;
     dials = 0;
     advance(200);
@@ -443,14 +445,14 @@ static struct instance *replica_that_says_primary(void) {
     }
     return replica;
 }
-static void a_stray_primary_is_converted_when_the_primary_has_answered(void **state) {
+FIXTURE_TEST(a_stray_primary_is_converted_when_the_primary_has_answered) {
     replica_that_says_primary();
     assert_null(strstr(events, "+convert-to-slave"));
     assert_int_equal(group->info.pending, 1);
     answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
     assert_non_null(strstr(events, "+convert-to-slave"));
 }
-static void a_hand_over_by_failover_is_not_undone(void **state) {
+FIXTURE_TEST(a_hand_over_by_failover_is_not_undone) {
     replica_that_says_primary();
     answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:failover-in-progress\r\n");
     answer(group, REQUEST_INFO, "role:slave\r\nmaster_failover_state:no-failover\r\n");
@@ -458,7 +460,7 @@ static void a_hand_over_by_failover_is_not_undone(void **state) {
 }
 
 /* Between two INFOs another Sentinel made it a replica and then promoted it. */
-static void a_role_that_was_interrupted_counts_anew(void **state) {
+FIXTURE_TEST(a_role_that_was_interrupted_counts_anew) {
     struct instance *replica = add("10.0.0.2", "role:slave\r\n");
     for (int i = 0; i < 15; i++) {
         advance(1000);
@@ -487,7 +489,7 @@ static struct instance *replica_being_promoted(void) {
     assert_int_equal(promotions, 1);
     return replica;
 }
-static void a_promoted_replica_that_dies_is_the_primary_nevertheless(void **state) {
+FIXTURE_TEST(a_promoted_replica_that_dies_is_the_primary_nevertheless) {
     struct instance *replica = replica_being_promoted();
     struct instance *other = add("10.0.0.3", "role:slave\r\n");
     answer(replica, REQUEST_INFO, "role:master\r\n");
@@ -502,21 +504,5 @@ static void a_promoted_replica_that_dies_is_the_primary_nevertheless(void **stat
 }
 
 int main(void) {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
-    return RUN_TESTS(
-        TEST(a_dial_without_an_answer_is_repeated), TEST(info_is_read), TEST(the_text_of_info_is_kept),
-        TEST(the_reason_for_no_failover_is_said_for_each_failure), TEST(replicas_come_from_the_primary),
-        TEST(the_best_replica_is_chosen),
-        TEST(a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen),
-        TEST(equal_replicas_are_chosen_by_run_id), TEST(candidates_are_asked_when_one_is_chosen),
-        TEST(a_candidate_that_does_not_answer_in_time_is_not_waited_for), TEST(a_silent_primary_is_down_and_comes_back),
-        TEST(a_stopped_process_finds_nobody_down), TEST(malformed_hello_messages_change_nothing),
-        TEST(a_hello_brings_sentinels_epochs_and_the_primary), TEST(epochs_of_messages_leave_room_for_failovers),
-        TEST(a_configuration_from_a_message_is_no_newer_than_the_epoch),
-        TEST(messages_with_many_primaries_add_a_limited_number_of_replicas),
-        TEST(a_primary_with_the_longest_time_is_not_down), TEST(the_new_primary_has_its_own_rdma_port),
-        TEST(a_sentinel_whose_address_another_takes_is_forgotten), TEST(a_vote_is_given_once),
-        TEST(the_delay_of_a_failover_is_told_once), TEST(a_stray_primary_is_converted_when_the_primary_has_answered),
-        TEST(a_hand_over_by_failover_is_not_undone), TEST(a_role_that_was_interrupted_counts_anew),
-        TEST(a_promoted_replica_that_dies_is_the_primary_nevertheless));
+    return RUN_TESTS();
 }

@@ -7,7 +7,7 @@
 
 enum { SEEDS = 60 };
 
-static void groups_survive_faults(void **state) {
+TEST(groups_survive_faults) {
     char failure[320];
     unsigned failovers = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
@@ -29,5 +29,5 @@ int main(int argc, char **argv) {
                (unsigned long long)failed, failovers);
         return failed != 0;
     }
-    return RUN_TESTS(cmocka_unit_test(groups_survive_faults));
+    return RUN_TESTS();
 }

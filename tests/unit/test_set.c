@@ -1,7 +1,7 @@
 /* The set commands: changes, propagation and notifications. tests/integration/sets.tcl tests all forms of replies. */
 #include "commands_fixture.h"
 
-static void adding_and_removing(void **state) {
+FIXTURE_TEST(adding_and_removing) {
     does("SADD s a b a", ":2\r\n", 2, "SADD s a b a\n", "new(s) sadd(s) ");
     does("SADD s a b", ":0\r\n", 0, "", "");
     does("SREM s none", ":0\r\n", 0, "", "");
@@ -9,7 +9,7 @@ static void adding_and_removing(void **state) {
     does("SREM s b a", ":1\r\n", 1, "SREM s b a\n", "srem(s) del(s) ");
     replies("EXISTS s", ":0\r\n");
 }
-static void popping_is_propagated_as_removal(void **state) {
+FIXTURE_TEST(popping_is_propagated_as_removal) {
     run("SADD s a");
     does("SPOP s", "$1\r\na\r\n", 1, "SREM s a\n", "spop(s) del(s) ");
     run("SADD s 1 2 3");
@@ -24,7 +24,7 @@ static void popping_is_propagated_as_removal(void **state) {
     unchanged("SPOP s -1", "-ERR value is out of range, must be positive\r\n");
     does("SPOP none", NIL, 0, "", "");
 }
-static void popping_thousands_is_propagated_in_pieces(void **state) {
+FIXTURE_TEST(popping_thousands_is_propagated_in_pieces) {
     for (int i = 0; i < 3000; i++) {
         char line[32];
         snprintf(line, sizeof line, "SADD s m%d", i);
@@ -38,7 +38,7 @@ static void popping_thousands_is_propagated_in_pieces(void **state) {
     assert_int_equal(lines, 3);
     replies("SCARD s", ":500\r\n");
 }
-static void moving(void **state) {
+FIXTURE_TEST(moving) {
     run("SADD a x y");
     does("SMOVE a b x", ":1\r\n", 2, "SMOVE a b x\n", "srem(a) new(b) sadd(b) ");
     does("SMOVE a b y", ":1\r\n", 2, "SMOVE a b y\n", "srem(a) del(a) sadd(b) ");
@@ -47,7 +47,7 @@ static void moving(void **state) {
     does("SMOVE a b x", ":1\r\n", 1, "SMOVE a b x\n", "srem(a) del(a) ");
     does("SMOVE b b x", ":1\r\n", 0, "", "");
 }
-static void storing_results(void **state) {
+FIXTURE_TEST(storing_results) {
     run("SADD a 1 2 3");
     run("SADD b 2 3 4");
     does("SINTERSTORE d a b", ":2\r\n", 1, "SINTERSTORE d a b\n", "new(d) sinterstore(d) ");
@@ -58,14 +58,12 @@ static void storing_results(void **state) {
     does("SINTERSTORE a a b", ":2\r\n", 1, "SINTERSTORE a a b\n", "sinterstore(a) ");
     replies("SMEMBERS a", "*2\r\n$1\r\n2\r\n$1\r\n3\r\n");
 }
-static void reads_notify_only_misses(void **state) {
+FIXTURE_TEST(reads_notify_only_misses) {
     does("SMEMBERS none", "*0\r\n", 0, "", "keymiss(none) ");
     run("SADD s a");
     does("SINTER s none", "*0\r\n", 0, "", "keymiss(none) ");
     does("SRANDMEMBER s 5", "*1\r\n$1\r\na\r\n", 0, "", "");
 }
 int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end, test(adding_and_removing), test(popping_is_propagated_as_removal),
-                          test(moving), test(popping_thousands_is_propagated_in_pieces), test(storing_results),
-                          test(reads_notify_only_misses));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

@@ -58,7 +58,7 @@ static void assert_same(const struct skiplist *list, const struct model *m) {
 static void count_seen(void *context, struct skiplist_node *node) {
     ++*(size_t *)context;
 }
-static void random_changes_do_what_a_sorted_array_does(void **state) {
+TEST(random_changes_do_what_a_sorted_array_does) {
     random_seed(11);
     static struct model m;
     for (int round = 0; round < 10; round++) {
@@ -105,7 +105,7 @@ static void random_changes_do_what_a_sorted_array_does(void **state) {
         skiplist_free(list);
     }
 }
-static void equal_scores_are_ordered_by_bytes(void **state) {
+TEST(equal_scores_are_ordered_by_bytes) {
     struct skiplist *list = skiplist_new();
     struct skiplist_node *b = skiplist_insert(list, 1, SLICE("b")), *a = skiplist_insert(list, 1, SLICE("a")),
                          *ab = skiplist_insert(list, 1, SLICE("ab")), *none = skiplist_insert(list, 1, SLICE("")),
@@ -117,6 +117,5 @@ static void equal_scores_are_ordered_by_bytes(void **state) {
     skiplist_free(list);
 }
 int main(void) {
-    return RUN_TESTS(cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
-                     cmocka_unit_test(equal_scores_are_ordered_by_bytes));
+    return RUN_TESTS();
 }

@@ -28,7 +28,7 @@ static void add(struct stream *stream, const char *id, const char *field, const 
 
 /* --- Ids --- */
 
-static void ids_are_read_as_valkey_reads_them(void **state) {
+TEST(ids_are_read_as_valkey_reads_them) {
     static const struct {
         const char *text, *is;
         unsigned syntax;
@@ -77,7 +77,7 @@ static void ids_are_read_as_valkey_reads_them(void **state) {
     assert_false(stream_id_parse(slice_make(longest, 128), 0, 0, &id, NULL));
 }
 
-static void ids_have_neighbours(void **state) {
+TEST(ids_have_neighbours) {
     struct stream_id id = {1, UINT64_MAX};
     assert_true(stream_id_increment(&id));
     assert_id(id, "2-0");
@@ -95,7 +95,7 @@ static void ids_have_neighbours(void **state) {
     assert_id(stream_id_decode(a), "255-1");
 }
 
-static void ids_of_new_entries_are_above_all_others(void **state) {
+TEST(ids_of_new_entries_are_above_all_others) {
     struct stream *stream = stream_new();
     struct stream_id id;
     assert_true(stream_next_id(stream, STREAM_ID_CHOSEN, 1000, &id));
@@ -262,7 +262,7 @@ static struct stream *exchanged(struct stream *stream) {
     return read;
 }
 
-static void random_changes_do_what_an_array_does(void **state) {
+TEST(random_changes_do_what_an_array_does) {
     struct model *m = mem_alloc(sizeof *m);
     for (size_t i = 0; i < sizeof long_word; i++) long_word[i] = (char)('a' + i % 26);
     for (int round = 0; round < 60; round++) {
@@ -299,7 +299,7 @@ static struct stream *numbered(int count) {
     return stream;
 }
 
-static void nodes_end_where_those_of_valkey_do(void **state) {
+TEST(nodes_end_where_those_of_valkey_do) {
     limits(0, 3);
     struct stream *stream = numbered(2);
     assert_int_equal(stream_tree_nodes(stream), 2);
@@ -322,7 +322,7 @@ static void nodes_end_where_those_of_valkey_do(void **state) {
     stream_free(stream);
 }
 
-static void approximate_trimming_removes_whole_nodes(void **state) {
+TEST(approximate_trimming_removes_whole_nodes) {
     limits(0, 10);
     struct stream *stream = numbered(100);
     struct stream_trim trim = {.by = STREAM_TRIM_LENGTH, .approximate = true, .length = 55, .limit = 25};
@@ -340,7 +340,7 @@ static void approximate_trimming_removes_whole_nodes(void **state) {
     stream_free(stream);
 }
 
-static void a_node_is_freed_with_its_last_live_entry(void **state) {
+TEST(a_node_is_freed_with_its_last_live_entry) {
     limits(0, 0);
     struct stream *stream = numbered(3);
     struct stream_trim trim = {.by = STREAM_TRIM_ID, .min = id_of("3-0")};
@@ -352,7 +352,7 @@ static void a_node_is_freed_with_its_last_live_entry(void **state) {
     stream_free(stream);
 }
 
-static void ids_go_back_where_the_last_entries_were_deleted(void **state) {
+TEST(ids_go_back_where_the_last_entries_were_deleted) {
     limits(0, 0);
     struct stream *stream = numbered(5);
     struct stream_id id;
@@ -372,7 +372,7 @@ static void ids_go_back_where_the_last_entries_were_deleted(void **state) {
 
 /* The replies of Valkey 9.1 for six entries, some of which were deleted or trimmed: the lag of groups at each id
  * without a known count, then with the count 2, then the counts of both from 0-0 on, after each read. '-': unknown. */
-static void counts_and_lags_are_valkeys(void **state) {
+TEST(counts_and_lags_are_valkeys) {
     static const struct {
         const char *deleted;
         uint64_t keep;
@@ -427,7 +427,7 @@ static void counts_and_lags_are_valkeys(void **state) {
     }
 }
 
-static void a_stream_that_was_never_used_has_no_lag(void **state) {
+TEST(a_stream_that_was_never_used_has_no_lag) {
     struct stream *stream = stream_new();
     struct stream_group *group = stream_group_create(stream, SLICE("g"), id_of("9-0"), 2);
     int64_t lag;
@@ -437,7 +437,7 @@ static void a_stream_that_was_never_used_has_no_lag(void **state) {
     stream_free(stream);
 }
 
-static void a_pending_entry_belongs_to_one_consumer(void **state) {
+TEST(a_pending_entry_belongs_to_one_consumer) {
     struct stream *stream = numbered(6);
     assert_null(stream_group_find(stream, SLICE("g")));
     struct stream_group *group = stream_group_create(stream, SLICE("g"), STREAM_ID_MIN, STREAM_READ_UNKNOWN);
@@ -469,7 +469,7 @@ static void a_pending_entry_belongs_to_one_consumer(void **state) {
     stream_free(stream);
 }
 
-static void an_iteration_of_pending_entries_continues_after_a_change(void **state) {
+TEST(an_iteration_of_pending_entries_continues_after_a_change) {
     struct stream *stream = stream_new();
     struct stream_group *group = stream_group_create(stream, SLICE("g"), STREAM_ID_MIN, 0);
     struct stream_consumer *consumer = stream_consumer_create(group, SLICE("c"), 0);
@@ -509,7 +509,7 @@ static struct stream *rich(void) {
     return stream;
 }
 
-static void copies_share_nothing(void **state) {
+TEST(copies_share_nothing) {
     static const struct store_hooks nobody;
     store_types_register();
     struct keyspace *keyspace = keyspace_new(1, &nobody);
@@ -591,7 +591,7 @@ static struct stream *read_all(struct slice bytes, enum rdb_type type) {
 #define READ(bytes, type) read_all((struct slice){(bytes), sizeof(bytes) - 1}, (type))
 #define REFUSED(bytes)    assert_null(READ(bytes, RDB_STREAM_3))
 
-static void payloads_are_the_bytes_that_valkey_writes(void **state) {
+TEST(payloads_are_the_bytes_that_valkey_writes) {
     limits(4096, 100);
     struct stream *stream = stream_new();
     struct slice first[] = {SLICE("a"), SLICE("1"), SLICE("b"), SLICE("2")};
@@ -616,7 +616,7 @@ static void payloads_are_the_bytes_that_valkey_writes(void **state) {
     stream_free(stream);
 }
 
-static void older_forms_are_read(void **state) {
+TEST(older_forms_are_read) {
     static const struct {
         struct slice bytes;
         enum rdb_type type;
@@ -646,7 +646,7 @@ static void older_forms_are_read(void **state) {
     }
 }
 
-static void groups_that_contradict_themselves_are_refused(void **state) {
+TEST(groups_that_contradict_themselves_are_refused) {
     REFUSED(NODES COUNTS "\2" GROUP_HEAD PENDING "\1" CONSUMER GROUP_HEAD PENDING "\1" CONSUMER); /* a name twice */
     REFUSED(NODES COUNTS "\1" GROUP_HEAD "\0\2\1c" SEEN SEEN "\0\1c" SEEN SEEN "\0");
     REFUSED(NODES COUNTS "\1" GROUP_HEAD PENDING "\1\1c" SEEN SEEN "\0");              /* without an owner */
@@ -678,7 +678,7 @@ static void move_node(struct stream *stream, const char *from, const char *to) {
     stream_id_encode(key, id_of(to));
     assert_true(radix_tree_set(stream->nodes, slice_make(key, sizeof key), lp, NULL));
 }
-static void counts_and_ids_that_do_not_agree_are_refused(void **state) {
+TEST(counts_and_ids_that_do_not_agree_are_refused) {
     struct stream *stream = rich(); /* nodes 1-0 (4-0 lives), 5-0, 9-0 */
     struct stream was = *stream;
     stream_free(exchanged(rich()));
@@ -718,7 +718,7 @@ static struct stream *read_node(const uint8_t *lp, const char *length) {
     memory_output_free(&out);
     return stream;
 }
-static void every_element_of_a_node_is_checked(void **state) {
+TEST(every_element_of_a_node_is_checked) {
     const uint8_t *golden = (const uint8_t *)&NODES[19];
     size_t elements = listpack_count(golden);
     /* COUNT DELETED FIELDS a b 0 | flags ms seq 1 2 5 | flags ms seq 3 4 5 | flags ms seq 1 c x 6 */
@@ -755,7 +755,7 @@ static void every_element_of_a_node_is_checked(void **state) {
     assert_null(read_node((const uint8_t *)"\7\0\0\0\0\0\xff", "\0"));
 }
 
-static void nodes_without_live_entries_are_freed(void **state) {
+TEST(nodes_without_live_entries_are_freed) {
     /* The stream of Valkey after: XADD t 1-0 a 1, XADD t 2-0 a 2, XDEL t 2-0, XTRIM t MINID 2-0. */
     uint8_t *lp = listpack_new(0);
     static const int64_t numbers[] = {0, 2, 1, 97, 0, 3, 0, 0, 1, 4, 3, 1, -1, 2, 4};
@@ -776,7 +776,7 @@ static void nodes_without_live_entries_are_freed(void **state) {
     listpack_free(lp);
 }
 
-static void corruption_anywhere_is_rejected_or_harmless(void **state) {
+TEST(corruption_anywhere_is_rejected_or_harmless) {
     static const char golden[] = GOLDEN;
     size_t len = sizeof golden - 1;
     for (size_t cut = 0; cut < len; cut++) assert_null(read_all((struct slice){golden, cut}, RDB_STREAM_3));
@@ -802,19 +802,5 @@ static void corruption_anywhere_is_rejected_or_harmless(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        cmocka_unit_test(ids_are_read_as_valkey_reads_them), cmocka_unit_test(ids_have_neighbours),
-        cmocka_unit_test(ids_of_new_entries_are_above_all_others),
-        cmocka_unit_test(random_changes_do_what_an_array_does), cmocka_unit_test(nodes_end_where_those_of_valkey_do),
-        cmocka_unit_test(approximate_trimming_removes_whole_nodes),
-        cmocka_unit_test(a_node_is_freed_with_its_last_live_entry),
-        cmocka_unit_test(ids_go_back_where_the_last_entries_were_deleted),
-        cmocka_unit_test(counts_and_lags_are_valkeys), cmocka_unit_test(a_stream_that_was_never_used_has_no_lag),
-        cmocka_unit_test(a_pending_entry_belongs_to_one_consumer),
-        cmocka_unit_test(an_iteration_of_pending_entries_continues_after_a_change),
-        cmocka_unit_test(copies_share_nothing), cmocka_unit_test(payloads_are_the_bytes_that_valkey_writes),
-        cmocka_unit_test(older_forms_are_read), cmocka_unit_test(groups_that_contradict_themselves_are_refused),
-        cmocka_unit_test(counts_and_ids_that_do_not_agree_are_refused),
-        cmocka_unit_test(every_element_of_a_node_is_checked), cmocka_unit_test(nodes_without_live_entries_are_freed),
-        cmocka_unit_test(corruption_anywhere_is_rejected_or_harmless));
+    return RUN_TESTS();
 }

@@ -1,7 +1,7 @@
 /* SET, GET and their variants. */
 #include "commands_fixture.h"
 
-static void set_stores_and_get_returns(void **state) {
+FIXTURE_TEST(set_stores_and_get_returns) {
     does("SET k v", OK, 1, "SET k v\n", "new(k) set(k) ");
     does("SET k w", OK, 1, "SET k w\n", "set(k) ");
     does("GET k", "$1\r\nw\r\n", 0, "", "");
@@ -12,20 +12,20 @@ static void set_stores_and_get_returns(void **state) {
     replies("GET k", "$5\r\n12345\r\n");
 }
 
-static void binary_values_and_keys_survive(void **state) {
+FIXTURE_TEST(binary_values_and_keys_survive) {
     replies("SET \"\\x00k\\r\\n\" \"\\x00\\xff\\r\\n\"", OK);
     run("GET \"\\x00k\\r\\n\"");
     assert_memory_equal(memory_output_slice(&reply_memory).data, "$4\r\n\x00\xff\r\n\r\n", 10);
 }
 
-static void get_in_resp3_is_null(void **state) {
+FIXTURE_TEST(get_in_resp3_is_null) {
     client->reply.protocol = 3;
     replies("GET none", "_\r\n");
     replies("SET k v NX GET", "_\r\n");
     replies("SET k v NX", "_\r\n");
 }
 
-static void conditions_of_set(void **state) {
+FIXTURE_TEST(conditions_of_set) {
     does("SET k 1 XX", NIL, 0, "", "");
     does("SET k 1 NX", OK, 1, "SET k 1 NX\n", "new(k) set(k) ");
     does("SET k 2 NX", NIL, 0, "", "");
@@ -35,7 +35,7 @@ static void conditions_of_set(void **state) {
     unchanged("SET k 1 NX NX", NIL);
 }
 
-static void get_option_replies_with_the_old_value(void **state) {
+FIXTURE_TEST(get_option_replies_with_the_old_value) {
     does("SET k 1 GET", NIL, 1, "SET k 1\n", "keymiss(k) new(k) set(k) ");
     does("SET k 2 GET GET", "$1\r\n1\r\n", 1, "SET k 2\n", "set(k) ");
     does("SET k 3 NX GET", "$1\r\n2\r\n", 0, "", "");
@@ -44,7 +44,7 @@ static void get_option_replies_with_the_old_value(void **state) {
     replies("GET k", "$1\r\n2\r\n");
 }
 
-static void ifeq_sets_only_where_equal(void **state) {
+FIXTURE_TEST(ifeq_sets_only_where_equal) {
     does("SET k 2 IFEQ 1", NIL, 0, "", "");
     replies("SET k 1", OK);
     does("SET k 2 IFEQ 0", NIL, 0, "", "");
@@ -64,7 +64,7 @@ static void ifeq_sets_only_where_equal(void **state) {
     does("SET k NX IFEQ get", OK, 1, "SET k NX IFEQ get\n", "set(k) ");
 }
 
-static void set_with_a_time_is_propagated_as_an_absolute_one(void **state) {
+FIXTURE_TEST(set_with_a_time_is_propagated_as_an_absolute_one) {
     does("SET k v EX 100", OK, 1, "SET k v PXAT 1700000100000\n", "new(k) set(k) expire(k) ");
     replies("PEXPIRETIME k", ":1700000100000\r\n");
     does("SET k v PX 100", OK, 1, "SET k v PXAT 1700000000100\n", "set(k) expire(k) ");
@@ -80,7 +80,7 @@ static void set_with_a_time_is_propagated_as_an_absolute_one(void **state) {
     replies("PTTL k", ":2000\r\n");
 }
 
-static void set_refuses_bad_times(void **state) {
+FIXTURE_TEST(set_refuses_bad_times) {
     static const char *const bad[] = {"EX 0",
                                       "EX -1",
                                       "PX 0",
@@ -111,7 +111,7 @@ static void set_refuses_bad_times(void **state) {
     unchanged("PSETEX k 9223372036854775807 v", "-ERR invalid expire time in 'psetex' command\r\n");
 }
 
-static void a_time_in_the_past_deletes_the_key(void **state) {
+FIXTURE_TEST(a_time_in_the_past_deletes_the_key) {
     unchanged("SET k v PXAT 1", OK);
     replies("SET k v", OK);
     does("SET k w EXAT 1", OK, 1, "UNLINK k\n", "expired(k) ");
@@ -127,7 +127,7 @@ static void a_time_in_the_past_deletes_the_key(void **state) {
     store_settings.keep_expired = false;
 }
 
-static void an_expired_key_is_missing(void **state) {
+FIXTURE_TEST(an_expired_key_is_missing) {
     replies("SET k v PX 10", OK);
     time_set(NOW + 10);
     replies("GET k", "$1\r\nv\r\n");
@@ -145,7 +145,7 @@ static void an_expired_key_is_missing(void **state) {
 /* Represents a structure of another type. */
 static void free_nothing(void *value, enum value_encoding encoding) {}
 
-static void wrong_types_are_refused_where_the_value_matters(void **state) {
+FIXTURE_TEST(wrong_types_are_refused_where_the_value_matters) {
     int dummy = 0;
     static const struct value_ops ops = {.free = free_nothing};
     value_ops_register(TYPE_LIST, &ops);
@@ -162,7 +162,7 @@ static void wrong_types_are_refused_where_the_value_matters(void **state) {
     replies("TYPE l", "+string\r\n");
 }
 
-static void setex_psetex_setnx(void **state) {
+FIXTURE_TEST(setex_psetex_setnx) {
     does("SETEX k 10 v", OK, 1, "SET k v PXAT 1700000010000\n", "new(k) set(k) expire(k) ");
     does("PSETEX k 10 v", OK, 1, "SET k v PXAT 1700000000010\n", "set(k) expire(k) ");
     unchanged("SETNX k w", ":0\r\n");
@@ -170,7 +170,7 @@ static void setex_psetex_setnx(void **state) {
     replies("GET n", "$1\r\nw\r\n");
 }
 
-static void getset_and_getdel(void **state) {
+FIXTURE_TEST(getset_and_getdel) {
     does("GETSET k v", NIL, 1, "SET k v\n", "keymiss(k) new(k) set(k) ");
     replies("EXPIRE k 10", ":1\r\n");
     does("GETSET k w", "$1\r\nv\r\n", 1, "SET k w\n", "set(k) ");
@@ -179,7 +179,7 @@ static void getset_and_getdel(void **state) {
     does("GETDEL k", NIL, 0, "", "keymiss(k) ");
 }
 
-static void getex_changes_the_expiry(void **state) {
+FIXTURE_TEST(getex_changes_the_expiry) {
     replies("SET k v", OK);
     unchanged("GETEX k", "$1\r\nv\r\n");
     does("GETEX k EX 100", "$1\r\nv\r\n", 1, "PEXPIREAT k 1700000100000\n", "expire(k) ");
@@ -202,7 +202,7 @@ static void getex_changes_the_expiry(void **state) {
     replies("EXISTS k", ":0\r\n");
 }
 
-static void delifeq_deletes_only_where_equal(void **state) {
+FIXTURE_TEST(delifeq_deletes_only_where_equal) {
     unchanged("DELIFEQ k v", ":0\r\n");
     replies("SET k 12", OK);
     unchanged("DELIFEQ k 1", ":0\r\n");
@@ -210,7 +210,7 @@ static void delifeq_deletes_only_where_equal(void **state) {
     replies("EXISTS k", ":0\r\n");
 }
 
-static void encodings_show(void **state) {
+FIXTURE_TEST(encodings_show) {
     static const char *const cases[][2] = {
         {"SET k 12345", "int"},
         {"SET k 9223372036854775807", "int"},
@@ -250,7 +250,7 @@ static void encodings_show(void **state) {
     }
 }
 
-static void key_flags_of_set_depend_on_its_options(void **state) {
+FIXTURE_TEST(key_flags_of_set_depend_on_its_options) {
     struct key_position position;
     const struct command *set = command_find(SLICE("set"));
     struct slice plain[] = {SLICE("SET"), SLICE("k"), SLICE("get")},
@@ -263,12 +263,5 @@ static void key_flags_of_set_depend_on_its_options(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS_WITH(
-        NULL, fixture_end, test(set_stores_and_get_returns), test(binary_values_and_keys_survive),
-        test(get_in_resp3_is_null), test(conditions_of_set), test(get_option_replies_with_the_old_value),
-        test(ifeq_sets_only_where_equal), test(set_with_a_time_is_propagated_as_an_absolute_one),
-        test(set_refuses_bad_times), test(a_time_in_the_past_deletes_the_key), test(an_expired_key_is_missing),
-        test(wrong_types_are_refused_where_the_value_matters), test(setex_psetex_setnx), test(getset_and_getdel),
-        test(getex_changes_the_expiry), test(delifeq_deletes_only_where_equal), test(encodings_show),
-        test(key_flags_of_set_depend_on_its_options));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

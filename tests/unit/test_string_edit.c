@@ -1,7 +1,7 @@
 /* APPEND, SETRANGE, GETRANGE, STRLEN; counters; commands on several strings. */
 #include "commands_fixture.h"
 
-static void append_adds_to_the_end(void **state) {
+FIXTURE_TEST(append_adds_to_the_end) {
     does("APPEND k hello", ":5\r\n", 1, "APPEND k hello\n", "new(k) append(k) ");
     does("APPEND k \" world\"", ":11\r\n", 1, "APPEND k  world\n", "append(k) ");
     does("APPEND k \"\"", ":11\r\n", 1, "APPEND k \n", "append(k) ");
@@ -16,7 +16,7 @@ static void append_adds_to_the_end(void **state) {
     replies("TTL e", ":10\r\n");
 }
 
-static void append_grows_past_every_representation(void **state) {
+FIXTURE_TEST(append_grows_past_every_representation) {
     size_t len = 0;
     for (size_t step = 1; len < 200000; step = step * 3 / 2 + 1) {
         char *piece = mem_alloc(step);
@@ -38,7 +38,7 @@ static void append_grows_past_every_representation(void **state) {
     }
 }
 
-static void setrange_overwrites_and_fills_up(void **state) {
+FIXTURE_TEST(setrange_overwrites_and_fills_up) {
     does("SETRANGE k 3 \"\"", ":0\r\n", 0, "", "");
     replies("EXISTS k", ":0\r\n");
     does("SETRANGE k 2 ab", ":4\r\n", 1, "SETRANGE k 2 ab\n", "new(k) setrange(k) ");
@@ -53,7 +53,7 @@ static void setrange_overwrites_and_fills_up(void **state) {
     replies("GET i", "$4\r\n1299\r\n");
 }
 
-static void setrange_refuses_what_does_not_fit(void **state) {
+FIXTURE_TEST(setrange_refuses_what_does_not_fit) {
     unchanged("SETRANGE k -1 a", "-ERR offset is out of range\r\n");
     unchanged("SETRANGE k x a", NOT_INTEGER);
     unchanged("SETRANGE k 536870912 a", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
@@ -65,7 +65,7 @@ static void setrange_refuses_what_does_not_fit(void **state) {
     replies("GETRANGE k 1000000 -1", "$1\r\na\r\n");
 }
 
-static void getrange_cuts(void **state) {
+FIXTURE_TEST(getrange_cuts) {
     replies("SET k 12345", OK);
     static const char *const cases[][2] = {
         {"0 -1", "$5\r\n12345\r\n"},
@@ -92,7 +92,7 @@ static void getrange_cuts(void **state) {
     replies("GETRANGE k 0 x", NOT_INTEGER);
 }
 
-static void strlen_counts_bytes(void **state) {
+FIXTURE_TEST(strlen_counts_bytes) {
     does("STRLEN k", ":0\r\n", 0, "", "keymiss(k) ");
     replies("SET k -1234", OK);
     replies("STRLEN k", ":5\r\n");
@@ -100,7 +100,7 @@ static void strlen_counts_bytes(void **state) {
     replies("STRLEN k", ":2\r\n");
 }
 
-static void counters_count(void **state) {
+FIXTURE_TEST(counters_count) {
     does("INCR k", ":1\r\n", 1, "INCR k\n", "new(k) incrby(k) ");
     does("DECR k", ":0\r\n", 1, "DECR k\n", "incrby(k) ");
     does("INCRBY k 10", ":10\r\n", 1, "INCRBY k 10\n", "incrby(k) ");
@@ -111,7 +111,7 @@ static void counters_count(void **state) {
     replies("TTL k", ":10\r\n");
 }
 
-static void counters_refuse(void **state) {
+FIXTURE_TEST(counters_refuse) {
     replies("SET k 9223372036854775807", OK);
     unchanged("INCR k", "-ERR increment or decrement would overflow\r\n");
     unchanged("INCRBY k 9223372036854775807", "-ERR increment or decrement would overflow\r\n");
@@ -130,7 +130,7 @@ static void counters_refuse(void **state) {
     }
 }
 
-static void incrbyfloat_adds_and_is_propagated_as_its_result(void **state) {
+FIXTURE_TEST(incrbyfloat_adds_and_is_propagated_as_its_result) {
     does("INCRBYFLOAT k 3.0e3", "$4\r\n3000\r\n", 1, "SET k 3000 KEEPTTL\n", "new(k) incrbyfloat(k) ");
     does("INCRBYFLOAT k 0.5", "$6\r\n3000.5\r\n", 1, "SET k 3000.5 KEEPTTL\n", "incrbyfloat(k) ");
     does("INCRBYFLOAT k -3000.5", "$1\r\n0\r\n", 1, "SET k 0 KEEPTTL\n", "incrbyfloat(k) ");
@@ -143,7 +143,7 @@ static void incrbyfloat_adds_and_is_propagated_as_its_result(void **state) {
     replies("INCRBYFLOAT k 1", "$4\r\n5201\r\n");
 }
 
-static void incrbyfloat_refuses(void **state) {
+FIXTURE_TEST(incrbyfloat_refuses) {
     replies("SET k 1", OK);
     unchanged("INCRBYFLOAT k abc", "-ERR value is not a valid float\r\n");
     unchanged("INCRBYFLOAT k nan", "-ERR value is not a valid float\r\n");
@@ -159,14 +159,14 @@ static void incrbyfloat_refuses(void **state) {
     assert_memory_equal(reply_memory.data, "$4933\r\n1000", 11);
 }
 
-static void mget_returns_what_there_is(void **state) {
+FIXTURE_TEST(mget_returns_what_there_is) {
     replies("MSET a 1 b xyz", OK);
     does("MGET a none b", "*3\r\n$1\r\n1\r\n$-1\r\n$3\r\nxyz\r\n", 0, "", "keymiss(none) ");
     client->reply.protocol = 3;
     replies("MGET none a", "*2\r\n_\r\n$1\r\n1\r\n");
 }
 
-static void mset_sets_all(void **state) {
+FIXTURE_TEST(mset_sets_all) {
     does("MSET a 1 b 2", OK, 2, "MSET a 1 b 2\n", "new(a) set(a) new(b) set(b) ");
     does("MSET a 1 a 2 c 3", OK, 3, "MSET a 1 a 2 c 3\n", "set(a) set(a) new(c) set(c) ");
     replies("GET a", "$1\r\n2\r\n");
@@ -176,14 +176,14 @@ static void mset_sets_all(void **state) {
     replies("TTL a", ":-1\r\n");
 }
 
-static void msetnx_sets_all_or_none(void **state) {
+FIXTURE_TEST(msetnx_sets_all_or_none) {
     does("MSETNX a 1 b 2 a 3", ":1\r\n", 3, "MSETNX a 1 b 2 a 3\n", "new(a) set(a) new(b) set(b) set(a) ");
     unchanged("MSETNX c 1 b 2", ":0\r\n");
     replies("EXISTS c", ":0\r\n");
     unchanged("MSETNX a 1 b", "-ERR wrong number of arguments for 'msetnx' command\r\n");
 }
 
-static void msetex_sets_all_with_one_time(void **state) {
+FIXTURE_TEST(msetex_sets_all_with_one_time) {
     does("MSETEX 2 a 1 b 2 EX 10", ":1\r\n", 2, "MSETEX 2 a 1 b 2 PXAT 1700000010000\n",
          "new(a) set(a) expire(a) new(b) set(b) expire(b) ");
     replies("PTTL b", ":10000\r\n");
@@ -199,7 +199,7 @@ static void msetex_sets_all_with_one_time(void **state) {
     replies("EXISTS a b", ":0\r\n");
 }
 
-static void msetex_refuses(void **state) {
+FIXTURE_TEST(msetex_refuses) {
     unchanged("MSETEX 0 a 1", "-ERR invalid numkeys value or out of range\r\n");
     unchanged("MSETEX -1 a 1", "-ERR invalid numkeys value or out of range\r\n");
     unchanged("MSETEX x a 1", "-ERR invalid numkeys value or out of range\r\n");
@@ -214,7 +214,7 @@ static void msetex_refuses(void **state) {
     unchanged("MSETEX 1 a 1 EX x", NOT_INTEGER);
 }
 
-static void keys_of_msetex_are_counted(void **state) {
+FIXTURE_TEST(keys_of_msetex_are_counted) {
     struct key_position positions[4];
     struct slice words[] = {SLICE("MSETEX"), SLICE("2"), SLICE("a"),  SLICE("1"),
                             SLICE("b"),      SLICE("2"), SLICE("EX"), SLICE("10")};
@@ -223,7 +223,7 @@ static void keys_of_msetex_are_counted(void **state) {
     assert_int_equal(positions[1].index, 4);
 }
 
-static void the_longest_common_subsequence_is_found(void **state) {
+FIXTURE_TEST(the_longest_common_subsequence_is_found) {
     replies("MSET x ohmytext y mynewtext n 12345", OK);
     unchanged("LCS x y", "$6\r\nmytext\r\n");
     unchanged("LCS x y LEN", ":6\r\n");
@@ -238,7 +238,7 @@ static void the_longest_common_subsequence_is_found(void **state) {
     replies("LCS x n IDX", "%2\r\n$7\r\nmatches\r\n*0\r\n$3\r\nlen\r\n:0\r\n");
 }
 
-static void lcs_refuses(void **state) {
+FIXTURE_TEST(lcs_refuses) {
     replies("MSET x abc y abc", OK);
     unchanged("LCS x y LEN IDX", "-ERR If you want both the length and indexes, please just use IDX.\r\n");
     unchanged("LCS x y FOO", SYNTAX);
@@ -250,11 +250,5 @@ static void lcs_refuses(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end, test(append_adds_to_the_end), test(append_grows_past_every_representation),
-                          test(setrange_overwrites_and_fills_up), test(setrange_refuses_what_does_not_fit),
-                          test(getrange_cuts), test(strlen_counts_bytes), test(counters_count), test(counters_refuse),
-                          test(incrbyfloat_adds_and_is_propagated_as_its_result), test(incrbyfloat_refuses),
-                          test(mget_returns_what_there_is), test(mset_sets_all), test(msetnx_sets_all_or_none),
-                          test(msetex_sets_all_with_one_time), test(msetex_refuses), test(keys_of_msetex_are_counted),
-                          test(the_longest_common_subsequence_is_found), test(lcs_refuses));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

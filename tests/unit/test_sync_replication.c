@@ -14,7 +14,7 @@
 
 /* --- Tests --- */
 
-static void a_group_forms_and_acknowledges(void **state) {
+TEST(a_group_forms_and_acknowledges) {
     world_begin(1, 3, 1);
     assert_int_equal(world.nodes[0].machine.state.set.now.count, 3);
     assert_int_equal(world.nodes[0].machine.state.set.before.count, 0);
@@ -23,7 +23,7 @@ static void a_group_forms_and_acknowledges(void **state) {
     assert_true(quorum_machine_may_lead(&world.nodes[1].machine));
 }
 
-static void a_promoted_replica_has_all_acknowledged_writes(void **state) {
+TEST(a_promoted_replica_has_all_acknowledged_writes) {
     world_begin(2, 3, 1);
     uint32_t before = world.acknowledged_count;
     node_crash(&world.nodes[0], true);
@@ -36,7 +36,7 @@ static void a_promoted_replica_has_all_acknowledged_writes(void **state) {
     assert_true(world.acknowledged_count > before);
 }
 
-static void one_server_of_three_is_not_enough(void **state) {
+TEST(one_server_of_three_is_not_enough) {
     world_begin(3, 3, 1);
     node_crash(&world.nodes[0], true);
     node_crash(&world.nodes[2], true);
@@ -58,7 +58,7 @@ static void one_server_of_three_is_not_enough(void **state) {
     assert_true(quorum_machine_writable(&world.nodes[1].machine));
 }
 
-static void a_restarted_primary_takes_its_data_from_its_replicas(void **state) {
+TEST(a_restarted_primary_takes_its_data_from_its_replicas) {
     world_begin(4, 3, 1);
     node_crash(&world.nodes[0], true);
     world.nodes[0].len = 0;
@@ -68,7 +68,7 @@ static void a_restarted_primary_takes_its_data_from_its_replicas(void **state) {
     check_has_all(&world.nodes[0], "it leads without its data");
 }
 
-static void a_server_without_a_group_or_a_set_does_not_lead(void **state) {
+TEST(a_server_without_a_group_or_a_set_does_not_lead) {
     world_begin(5, 3, 1);
     struct node *node = &world.nodes[2];
     node_crash(node, false);
@@ -80,7 +80,7 @@ static void a_server_without_a_group_or_a_set_does_not_lead(void **state) {
     assert_false(quorum_machine_may_lead(&node->machine));
 }
 
-static void a_server_that_is_not_eligible_does_not_lead(void **state) {
+TEST(a_server_that_is_not_eligible_does_not_lead) {
     world_begin(6, 3, 1);
     world.nodes[1].machine.settings.eligible = false;
     node_crash(&world.nodes[0], true);
@@ -89,7 +89,7 @@ static void a_server_that_is_not_eligible_does_not_lead(void **state) {
     assert_int_equal(world.nodes[1].machine.status, QUORUM_DEPOSED);
 }
 
-static void a_dead_member_is_replaced_by_a_new_server(void **state) {
+TEST(a_dead_member_is_replaced_by_a_new_server) {
     world_begin(7, 4, 1);
     assert_int_equal(world.nodes[0].machine.state.set.now.count, 4);
     char id[QUORUM_ID_LEN + 1];
@@ -103,7 +103,7 @@ static void a_dead_member_is_replaced_by_a_new_server(void **state) {
     assert_int_equal(world.nodes[0].machine.state.set.now.count, 3);
 }
 
-static void a_new_server_takes_the_place_of_an_absent_member_at_once(void **state) {
+TEST(a_new_server_takes_the_place_of_an_absent_member_at_once) {
     world_begin(14, 3, 1);
     const struct quorum_members *members = &world.nodes[0].machine.state.set.now;
     char id[QUORUM_ID_LEN + 1];
@@ -126,7 +126,7 @@ static void a_new_server_takes_the_place_of_an_absent_member_at_once(void **stat
     assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
 }
 
-static void a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said(void **state) {
+TEST(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said) {
     world_begin(9, 3, 1);
     struct node *voter = &world.nodes[2];
     struct quorum_vote vote;
@@ -155,7 +155,7 @@ static void a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said(void **
 }
 
 /* Until PSYNC is answered it is not known whether the primary's stream continues its data. */
-static void a_replica_has_the_data_of_the_primary_once_its_stream_continues_them(void **state) {
+TEST(a_replica_has_the_data_of_the_primary_once_its_stream_continues_them) {
     world_begin(15, 3, 1);
     const struct node *primary = &world.nodes[0];
     struct node *replica = &world.nodes[2];
@@ -178,7 +178,7 @@ static void a_replica_has_the_data_of_the_primary_once_its_stream_continues_them
     assert_true(quorum_machine_is_current(machine));
 }
 
-static void a_candidate_learns_nothing_from_a_server_of_another_group(void **state) {
+TEST(a_candidate_learns_nothing_from_a_server_of_another_group) {
     world_begin(16, 3, 1);
     struct quorum_machine *machine = &world.nodes[1].machine;
     struct quorum_vote vote;
@@ -207,7 +207,7 @@ static void a_candidate_learns_nothing_from_a_server_of_another_group(void **sta
     assert_int_equal(machine->state.set.now.count, 3);
 }
 
-static void a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set(void **state) {
+TEST(a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set) {
     world_begin(17, 3, 1);
     struct quorum_machine *machine = &world.nodes[1].machine, former = world.nodes[0].machine;
     struct quorum_vote vote;
@@ -222,7 +222,7 @@ static void a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set
     assert_int_equal(quorum_members_find(&machine->state.set.now, former.state.id)->port, 1);
 }
 
-static void a_change_of_the_set_needs_the_voters_of_both_sets(void **state) {
+TEST(a_change_of_the_set_needs_the_voters_of_both_sets) {
     world_begin(10, 3, 1);
     node_crash(&world.nodes[0], true);
     for (int i = 1; i < 3; i++) {
@@ -235,7 +235,7 @@ static void a_change_of_the_set_needs_the_voters_of_both_sets(void **state) {
     assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
 }
 
-static void a_replica_counts_when_it_has_the_set_and_the_data(void **state) {
+TEST(a_replica_counts_when_it_has_the_set_and_the_data) {
     world_begin(11, 3, 1);
     struct quorum_machine *primary = &world.nodes[0].machine;
     write_commit(&world.nodes[0]); /* so that something is not committed */
@@ -251,7 +251,7 @@ static void a_replica_counts_when_it_has_the_set_and_the_data(void **state) {
     assert_true(primary->committed > before);
 }
 
-static void a_server_that_is_promoted_again_and_again_leads(void **state) {
+TEST(a_server_that_is_promoted_again_and_again_leads) {
     world_begin(13, 3, 1);
     node_crash(&world.nodes[0], true);
     node_start(&world.nodes[0]); /* it has to copy its data, too */
@@ -262,7 +262,7 @@ static void a_server_that_is_promoted_again_and_again_leads(void **state) {
     assert_int_equal(world.nodes[0].machine.status, QUORUM_LEADING);
 }
 
-static void two_promoted_servers_do_not_depose_each_other_for_ever(void **state) {
+TEST(two_promoted_servers_do_not_depose_each_other_for_ever) {
     world_begin(12, 3, 1);
     promote(&world.nodes[1]);
     promote(&world.nodes[2]);
@@ -278,7 +278,7 @@ static void two_promoted_servers_do_not_depose_each_other_for_ever(void **state)
     assert_int_equal(newest_leader(), leader);
 }
 
-static void a_candidate_does_without_a_voter_that_gives_no_copy(void **state) {
+TEST(a_candidate_does_without_a_voter_that_gives_no_copy) {
     world_begin(18, 3, 1);
     uint32_t before = world.acknowledged_count;
     world.nodes[0].busy_until = world.now + 60000;
@@ -292,7 +292,7 @@ static void a_candidate_does_without_a_voter_that_gives_no_copy(void **state) {
 }
 
 /* Nobody else can tell whether that voter's data were acknowledged. */
-static void a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed(void **state) {
+TEST(a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed) {
     world_begin(19, 3, 1);
     node_crash(&world.nodes[2], true);
     world.nodes[0].busy_until = world.now + 30000;
@@ -391,7 +391,7 @@ static void run_seed(uint64_t seed) {
     recovered += recovers;
 }
 
-static void seeds_of_faults_lose_no_acknowledged_write(void **state) {
+TEST(seeds_of_faults_lose_no_acknowledged_write) {
     for (uint64_t seed = first_seed; seed <= last_seed; seed++) run_seed(seed);
     unsigned seeds = (unsigned)(last_seed - first_seed + 1);
     printf("%u seeds: %u terms, %u acknowledged writes, %u reads at primaries and %u at replicas checked, %u groups "
@@ -422,7 +422,7 @@ static void run_moves(uint64_t seed) {
     totals();
 }
 
-static void keys_that_move_one_by_one_are_not_lost(void **state) {
+TEST(keys_that_move_one_by_one_are_not_lost) {
     uint64_t last = first_seed == 1 && last_seed == SEEDS ? SEEDS_OF_MOVES : last_seed;
     total_moves = total_reads = 0;
     for (uint64_t seed = first_seed; seed <= last; seed++) run_moves(seed);
@@ -456,7 +456,7 @@ static bool finds(unsigned trial, bool moves, uint64_t seed, char *said, size_t 
 /* The rules of quorum_clients.h that were defects once, each with the first seed that shows what it breaks. Without the
  * rule the same seed shows nothing. A change of the simulator changes the seeds: `--trial RULE --seeds 1-10000` finds
  * the new one. */
-static void the_simulation_finds_what_each_broken_rule_breaks(void **state) {
+TEST(the_simulation_finds_what_each_broken_rule_breaks) {
     static const struct {
         enum trial rule;
         bool moves;
@@ -479,7 +479,7 @@ static void the_simulation_finds_what_each_broken_rule_breaks(void **state) {
     }
 }
 
-static void damaged_texts_are_refused(void **state) {
+TEST(damaged_texts_are_refused) {
     struct memory_output text;
     struct quorum_vote vote;
     world_begin(8, 3, 1);
@@ -550,26 +550,5 @@ int main(int argc, char **argv) {
     const struct CMUnitTest moves_only[] = {cmocka_unit_test(keys_that_move_one_by_one_are_not_lost)};
     if (moves) return cmocka_run_group_tests(moves_only, NULL, NULL);
     if (seeds) return cmocka_run_group_tests(random_only, NULL, NULL);
-    return RUN_TESTS(cmocka_unit_test(a_group_forms_and_acknowledges),
-                     cmocka_unit_test(a_promoted_replica_has_all_acknowledged_writes),
-                     cmocka_unit_test(one_server_of_three_is_not_enough),
-                     cmocka_unit_test(a_restarted_primary_takes_its_data_from_its_replicas),
-                     cmocka_unit_test(a_server_without_a_group_or_a_set_does_not_lead),
-                     cmocka_unit_test(a_server_that_is_not_eligible_does_not_lead),
-                     cmocka_unit_test(a_dead_member_is_replaced_by_a_new_server),
-                     cmocka_unit_test(a_new_server_takes_the_place_of_an_absent_member_at_once),
-                     cmocka_unit_test(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said),
-                     cmocka_unit_test(a_replica_has_the_data_of_the_primary_once_its_stream_continues_them),
-                     cmocka_unit_test(a_candidate_learns_nothing_from_a_server_of_another_group),
-                     cmocka_unit_test(a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set),
-                     cmocka_unit_test(a_change_of_the_set_needs_the_voters_of_both_sets),
-                     cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),
-                     cmocka_unit_test(a_server_that_is_promoted_again_and_again_leads),
-                     cmocka_unit_test(two_promoted_servers_do_not_depose_each_other_for_ever),
-                     cmocka_unit_test(a_candidate_does_without_a_voter_that_gives_no_copy),
-                     cmocka_unit_test(a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed),
-                     cmocka_unit_test(damaged_texts_are_refused),
-                     cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write),
-                     cmocka_unit_test(keys_that_move_one_by_one_are_not_lost),
-                     cmocka_unit_test(the_simulation_finds_what_each_broken_rule_breaks));
+    return RUN_TESTS();
 }

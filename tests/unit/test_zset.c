@@ -2,7 +2,7 @@
  * replies. */
 #include "commands_fixture.h"
 
-static void adding(void **state) {
+FIXTURE_TEST(adding) {
     does("ZADD z 1 a 2 b", ":2\r\n", 2, "ZADD z 1 a 2 b\n", "new(z) zadd(z) ");
     does("ZADD z 1 a", ":0\r\n", 0, "", "");
     does("ZADD z 3 a", ":0\r\n", 1, "ZADD z 3 a\n", "zadd(z) ");
@@ -20,7 +20,7 @@ static void adding(void **state) {
     unchanged("ZADD fresh NX XX 1 a", "-ERR XX and NX options at the same time are not compatible\r\n");
     replies("EXISTS fresh", ":0\r\n");
 }
-static void removing(void **state) {
+FIXTURE_TEST(removing) {
     run("ZADD z 1 a 2 b 3 c 4 d 5 e 6 f 7 g");
     does("ZREM z a none", ":1\r\n", 1, "ZREM z a none\n", "zrem(z) ");
     does("ZREMRANGEBYRANK z 0 0", ":1\r\n", 1, "ZREMRANGEBYRANK z 0 0\n", "zremrangebyrank(z) ");
@@ -29,7 +29,7 @@ static void removing(void **state) {
     does("ZREMRANGEBYLEX z [d [d", ":1\r\n", 1, "ZREMRANGEBYLEX z [d [d\n", "zremrangebylex(z) ");
     does("ZREM z e f g", ":3\r\n", 3, "ZREM z e f g\n", "zrem(z) del(z) ");
 }
-static void popping(void **state) {
+FIXTURE_TEST(popping) {
     run("ZADD z 1 a 2 b 3 c 4 d 5 e");
     does("ZPOPMIN z", "*2\r\n$1\r\na\r\n$1\r\n1\r\n", 1, "ZPOPMIN z\n", "zpopmin(z) ");
     does("ZPOPMAX z 0", "*0\r\n", 0, "", "");
@@ -40,7 +40,7 @@ static void popping(void **state) {
          "zpopmin(z) del(z) ");
     does("ZPOPMIN z", "*0\r\n", 0, "", "");
 }
-static void storing_results(void **state) {
+FIXTURE_TEST(storing_results) {
     run("ZADD a 1 x 2 y");
     run("ZADD b 3 y 4 w");
     does("ZUNIONSTORE d 2 a b", ":3\r\n", 1, "ZUNIONSTORE d 2 a b\n", "new(d) zunionstore(d) ");
@@ -53,5 +53,5 @@ static void storing_results(void **state) {
     replies("ZRANGE a 0 -1", "*1\r\n$1\r\nx\r\n");
 }
 int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end, test(adding), test(removing), test(popping), test(storing_results));
+    return RUN_TESTS_WITH(NULL, fixture_end);
 }

@@ -1,4 +1,11 @@
-/* unit.h: cmocka, with the headers that it needs before it, and the end of a test program. */
+/* unit.h: cmocka, with the headers that it needs before it, and the list of the tests of a program.
+ *
+ *     TEST(a_key_expires_after_its_millisecond) { … }
+ *     int main(void) {
+ *         return RUN_TESTS();
+ *     }
+ *
+ * Each TEST puts itself on the list, so none can be forgotten. They run in the order of the file. */
 #ifndef TESTS_UNIT_UNIT_H
 #define TESTS_UNIT_UNIT_H
 #include <setjmp.h>
@@ -8,10 +15,21 @@
 
 #include <cmocka.h>
 
-/* What main() returns: the tests are of type struct CMUnitTest, as cmocka_unit_test() makes them. */
-#define RUN_TESTS_WITH(setup, teardown, ...)                                                                           \
-    _cmocka_run_group_tests("tests", (const struct CMUnitTest[]){__VA_ARGS__},                                         \
-                            sizeof((const struct CMUnitTest[]){__VA_ARGS__}) / sizeof(struct CMUnitTest), setup,       \
-                            teardown)
-#define RUN_TESTS(...) RUN_TESTS_WITH(NULL, NULL, __VA_ARGS__)
+static __attribute__((unused)) struct CMUnitTest unit_tests[64];
+
+/* `set_up` and `tear_down` (NULL: none) run before and after this test. Its function has the parameter `state`. */
+#define TEST_WITH(name, set_up, tear_down) UNIT_TEST(name, set_up, tear_down, __COUNTER__)
+#define UNIT_TEST(name, set_up, tear_down, index)                                                                      \
+    static void name(void **state);                                                                                    \
+    static __attribute__((constructor)) void name##_is_listed(void) {                                                  \
+        _Static_assert((index) < sizeof unit_tests / sizeof unit_tests[0], "more tests than unit_tests[] holds");      \
+        unit_tests[index] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(name, set_up, tear_down);               \
+    }                                                                                                                  \
+    static void name(void **state)
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+
+/* What main() returns. `set_up` and `tear_down` (NULL: none) run once, before and after all tests. cmocka passes over
+ * the free rows of the list. */
+#define RUN_TESTS_WITH(set_up, tear_down) cmocka_run_group_tests_name("tests", unit_tests, set_up, tear_down)
+#define RUN_TESTS()                       RUN_TESTS_WITH(NULL, NULL)
 #endif
