@@ -122,8 +122,7 @@ FIXTURE_TEST(a_search_in_one_slot_finds_its_keys) {
     struct db *db = keyspace_db(*state, 0);
     char key[32];
     for (int i = 0; i < 2000; i++) {
-        snprintf(key, sizeof(key), "{%d}", i % 40);
-        snprintf(key + strlen(key), 10, "%d", i);
+        snprintf(key, sizeof(key), "{%d}%d", i % 40, i);
         set(db, key, "v");
     }
     for (int tag = 0; tag < 41; tag++) {
