@@ -383,7 +383,7 @@ typedef struct ValkeyModuleDefragCtx ValkeyModuleDefragCtx;
 typedef struct ValkeyModuleUser ValkeyModuleUser;
 typedef struct ValkeyModuleKeyOptCtx ValkeyModuleKeyOptCtx;
 typedef struct ValkeyModuleRdbStream ValkeyModuleRdbStream;
-typedef struct ValkeyModuleScriptingEngineCtx ValkeyModuleScriptingEngineCtx;
+typedef void ValkeyModuleScriptingEngineCtx; /* a struct of the module's own */
 typedef struct ValkeyModuleScriptingEngineServerRuntimeCtx ValkeyModuleScriptingEngineServerRuntimeCtx;
 typedef struct ValkeyModuleCallArgvBlockedHandle ValkeyModuleCallArgvBlockedHandle;
 typedef uint64_t ValkeyModuleTimerID;
@@ -757,6 +757,12 @@ typedef struct ValkeyModuleScriptingEngineDebuggerCommandV1 {
     void *context;
 } ValkeyModuleScriptingEngineDebuggerCommandV1;
 typedef ValkeyModuleScriptingEngineDebuggerCommandV1 ValkeyModuleScriptingEngineDebuggerCommand;
+#define VALKEYMODULE_SCRIPTING_ENGINE_DEBUGGER_COMMAND(name_, prefix_, params_, params_len_, desc_, invisible_,        \
+                                                       handler_)                                                       \
+    {                                                                                                                  \
+        .version = VALKEYMODULE_SCRIPTING_ENGINE_ABI_DEBUGGER_COMMAND_VERSION, .name = name_, .prefix_len = prefix_,   \
+        .params = params_, .params_len = params_len_, .desc = desc_, .invisible = invisible_, .handler = handler_      \
+    }
 typedef ValkeyModuleScriptingEngineCompiledFunction **(*ValkeyModuleScriptingEngineCompileCodeFunc)(
     ValkeyModuleCtx *module_ctx, ValkeyModuleScriptingEngineCtx *engine_ctx,
     ValkeyModuleScriptingEngineSubsystemType type, const char *code, size_t code_len, size_t timeout,
@@ -1405,5 +1411,7 @@ __attribute__((unused)) static int ValkeyModule_Init(ValkeyModuleCtx *ctx, const
     ((condition) ? (void)0 : (ValkeyModule__Assert(#condition, __FILE__, __LINE__), abort()))
 #define ValkeyModule_IsAOFClient(id)    ((id) == UINT64_MAX)
 #define VALKEYMODULE_NOT_USED(variable) ((void)(variable))
+/* The server has the function; an older one may not. */
+#define RMAPI_FUNC_SUPPORTED(function) ((function) != NULL)
 #endif
 #endif

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-struct ValkeyModuleScriptingEngineCtx {
+struct state {
     long long functions, resets;
 };
-static struct ValkeyModuleScriptingEngineCtx state;
+static struct state state;
 enum action { SAY, SET, SPIN };
 struct line {
     enum action action;
@@ -54,7 +54,7 @@ compile(ValkeyModuleCtx *ctx, ValkeyModuleScriptingEngineCtx *engine, ValkeyModu
             .desc = ValkeyModule_CreateString(NULL, "described", 9),
             .function = line,
             .f_flags = strcmp(word, "reads") == 0 ? VMSE_SCRIPT_FLAG_NO_WRITES : 0};
-        engine->functions++;
+        ((struct state *)engine)->functions++;
         functions[(*count)++] = function;
     }
     return functions;
@@ -67,7 +67,7 @@ static void free_function(ValkeyModuleCtx *ctx, ValkeyModuleScriptingEngineCtx *
     ValkeyModule_FreeString(ctx, function->desc);
     ValkeyModule_Free(function->function);
     ValkeyModule_Free(function);
-    engine->functions--;
+    ((struct state *)engine)->functions--;
 }
 static void call_function(ValkeyModuleCtx *ctx, ValkeyModuleScriptingEngineCtx *engine,
                           ValkeyModuleScriptingEngineServerRuntimeCtx *server,
@@ -109,7 +109,7 @@ static ValkeyModuleScriptingEngineCallableLazyEnvReset *reset(ValkeyModuleCtx *c
                                                               int async) {
     (void)ctx;
     (void)type;
-    engine->resets++;
+    ((struct state *)engine)->resets++;
     if (!async || !slow) return NULL;
     slow = 0;
     ValkeyModuleScriptingEngineCallableLazyEnvReset *job = ValkeyModule_Alloc(sizeof *job);
@@ -125,7 +125,8 @@ static ValkeyModuleScriptingEngineMemoryInfo memory(ValkeyModuleCtx *ctx, Valkey
     (void)ctx;
     (void)type;
     return (ValkeyModuleScriptingEngineMemoryInfo){.version = VALKEYMODULE_SCRIPTING_ENGINE_ABI_MEMORY_INFO_VERSION,
-                                                   .used_memory = (size_t)engine->functions * sizeof(struct line)};
+                                                   .used_memory = (size_t)((struct state *)engine)->functions *
+                                                                  sizeof(struct line)};
 }
 
 static int counts(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
