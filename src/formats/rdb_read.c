@@ -450,7 +450,7 @@ static void read_extension(struct reading *reading) {
     char name[EXTENSION_NAME + 1];
     uint64_t id = rdb_read_length(in);
     if (rdb_read_failed(reading)) return;
-    const struct extension_type *type = extension_find(id);
+    struct extension_type *type = extension_find(id);
     rdb_extension_name(id, name);
     if (!type) {
         source_fail(in->source, -ENOTSUP,

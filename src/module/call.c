@@ -154,11 +154,13 @@ struct caller {
     struct client *client;
     struct memory_output replies;
     struct blocking_owner owner; /* of the client's wait */
+    struct list_link waits;      /* in `waiting`, with a promise */
     struct call_promise promise;
 };
 static void promise_begins(struct blocking_owner *owner);
 static void promise_over(struct blocking_owner *owner, bool ended);
 static struct caller *callers;
+static struct list waiting = LIST_INIT(waiting);
 
 static struct caller *caller_take(struct ValkeyModuleCtx *ctx, int flags) {
     enum { TAKEN = CLIENT_PRIMARY | CLIENT_LOADER | CLIENT_IMPORT_SOURCE | CLIENT_NO_TOUCH | CLIENT_READONLY };
@@ -320,10 +322,13 @@ static ValkeyModuleCallReply *promise_make(ValkeyModuleCtx *ctx, struct caller *
                                             .targets = targets_of(flags),
                                             .exact = flags & VALKEYMODULE_CALL_ARGV_REPLY_EXACT};
     ctx->module->blocked++;
+    list_append(&waiting, &caller->waits);
     return keep_reply(ctx, reply);
 }
 /* The module's reply is no promise any more. */
-static void promise_end(struct call_promise *promise) {
+static void promise_end(struct caller *caller) {
+    struct call_promise *promise = &caller->promise;
+    list_remove(&waiting, &caller->waits);
     if (promise->reply) promise->reply->promise = NULL;
     must(promise->module->blocked > 0);
     promise->module->blocked--;
@@ -343,7 +348,7 @@ static void promise_over(struct blocking_owner *owner, bool ended) {
         ctx.db = caller->client->db;
         ctx.client = caller->client;
         ValkeyModuleCallReply *reply = reply_of(&ctx, memory_output_slice(&caller->replies), promise.exact);
-        promise_end(&promise);
+        promise_end(caller);
         if (promise.handler)
             promise.handler(&ctx, reply, promise.data);
         else
@@ -369,9 +374,18 @@ int api_CallReplyPromiseAbort(ValkeyModuleCallReply *reply, void **private_data)
     struct caller *caller = container_of(promise, struct caller, promise);
     if (!blocking_cancel(caller->client)) return VALKEYMODULE_ERR;
     if (private_data) *private_data = promise->data;
-    promise_end(promise);
+    promise_end(caller);
     caller_release(caller);
     return VALKEYMODULE_OK;
+}
+/* An OnLoad that has failed may leave some. */
+void module_promises_drop(const struct module *module) {
+    list_each(&waiting, link) {
+        struct caller *caller = container_of(link, struct caller, waits);
+        if (caller->promise.module != module || !blocking_cancel(caller->client)) continue;
+        promise_end(caller);
+        caller_release(caller);
+    }
 }
 
 /* --- The call --- */

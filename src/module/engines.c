@@ -292,7 +292,7 @@ int api_RegisterScriptingEngine(ValkeyModuleCtx *module_ctx, const char *engine_
                                 ValkeyModuleScriptingEngineCtx *engine_ctx,
                                 ValkeyModuleScriptingEngineMethods *engine_methods) {
     if (!engine_name || !*engine_name || !engine_methods || engine_methods->version < 1 ||
-        engine_methods->version > VALKEYMODULE_SCRIPTING_ENGINE_ABI_VERSION)
+        engine_methods->version > VALKEYMODULE_SCRIPTING_ENGINE_ABI_VERSION || script_running)
         return VALKEYMODULE_ERR;
     struct module_engine *of = mem_calloc(1, sizeof *of);
     of->module = module_ctx->module;

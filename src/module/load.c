@@ -13,6 +13,8 @@
 #include "module/events.h"
 #include "module/module.h"
 #include "module/threads.h"
+#include "module/types.h"
+#include "script/script_run.h"
 #include "server/server.h"
 #include <dlfcn.h>
 #include <link.h>
@@ -32,13 +34,15 @@ static struct module *module_find(struct slice name) {
     return NULL;
 }
 
+const void *module_base_of(const void *address) {
+    Dl_info info;
+    return dladdr(address, &info) ? info.dli_fbase : NULL;
+}
 struct module *module_of_address(const void *address) {
-    Dl_info info, own;
-    if (!dladdr(address, &info)) return NULL;
+    const void *base = module_base_of(address);
     list_each(&modules, link) {
         struct module *module = container_of(link, struct module, link);
-        const struct link_map *map = module->library;
-        if (map && dladdr((const void *)map->l_ld, &own) && own.dli_fbase == info.dli_fbase) return module;
+        if (base && module->base == base) return module;
     }
     return NULL;
 }
@@ -128,6 +132,10 @@ void *api_GetSharedAPI(ValkeyModuleCtx *ctx, const char *apiname) {
     }
     return NULL;
 }
+static void use_end(struct module *module, struct module_use *use) {
+    list_remove(&module->uses, &use->link);
+    mem_free(use);
+}
 static void module_shared_drop(struct module *module) {
     list_each(&module->shared, link) {
         struct module_shared *shared = container_of(link, struct module_shared, link);
@@ -135,9 +143,14 @@ static void module_shared_drop(struct module *module) {
         mem_free(shared->name);
         mem_free(shared);
     }
-    list_each(&module->uses, link) {
-        list_remove(&module->uses, link);
-        mem_free(container_of(link, struct module_use, link));
+    list_each(&module->uses, link) use_end(module, container_of(link, struct module_use, link));
+    /* After an OnLoad that has failed, others may know its functions. */
+    list_each(&modules, at) {
+        struct module *other = container_of(at, struct module, link);
+        list_each(&other->uses, link) {
+            struct module_use *use = container_of(link, struct module_use, link);
+            if (use->of == module) use_end(other, use);
+        }
     }
 }
 static bool module_is_used(const struct module *module) {
@@ -158,24 +171,13 @@ void module_write_relations(const struct module *of, bool uses, struct output *o
 
 /* --- Loading --- */
 
-static void module_free(struct module *module) {
-    module_commands_drop(module);
-    module_filters_drop(module);
-    module_notifications_drop(module);
-    module_events_drop(module);
-    module_configs_drop(module);
-    module_timers_drop(module);
-    module_users_drop(module);
-    module_messages_drop(module);
-    module_refused_drop(module);
-    module_forks_drop(module);
-    module_engines_drop(module);
-    module_types_drop(module);
-    module_shared_drop(module);
-    list_remove(&modules, &module->link);
-    /* A background thread needs the library and the counter for what OnUnload left to it: they stay. */
-    bool stays = module->background;
-    if (module->library && !stays && dlclose(module->library) != 0) {
+/* Modules that are gone, but whose code a background thread will call: to free a value, or to reset an engine. Their
+ * libraries stay open until the next module comes or goes. */
+static struct list leaving = LIST_INIT(leaving);
+
+static void module_close(struct module *module) {
+    list_remove(&leaving, &module->link);
+    if (dlclose(module->library) != 0) {
         const char *reason = dlerror();
         log_warning("Error when trying to close the %s module: %s", module->name ? module->name : module->path,
                     reason ? reason : "Unknown error");
@@ -184,7 +186,34 @@ static void module_free(struct module *module) {
     mem_free(module->arguments);
     mem_free(module->name);
     mem_free(module->path);
-    if (!stays) mem_free(module);
+    mem_free(module);
+}
+static void modules_close(void) {
+    list_each(&leaving, link) {
+        struct module *module = container_of(link, struct module, link);
+        if (module_types_drop(module) && !module->background) module_close(module);
+    }
+}
+
+static void module_free(struct module *module) {
+    module_commands_drop(module);
+    module_filters_drop(module);
+    module_notifications_drop(module);
+    module_events_drop(module);
+    module_configs_drop(module);
+    module_timers_drop(module);
+    module_descriptors_drop(module);
+    module_users_drop(module);
+    module_messages_drop(module);
+    module_refused_drop(module);
+    module_forks_drop(module);
+    module_engines_drop(module);
+    module_promises_drop(module);
+    module_types_withdraw(module);
+    module_shared_drop(module);
+    list_remove(&modules, &module->link);
+    list_append(&leaving, &module->link);
+    modules_close();
 }
 
 void module_lists_init(struct module *module) {
@@ -260,8 +289,10 @@ static bool load(const char *path, int argc, const struct slice *arguments, int 
     }
     if (!dlsym(library, "ValkeyModule_OnLoad")) log_notice("Legacy Redis Module %s found", path);
     module_lock_start();
+    modules_close();
     struct module *module = module_new(path, argc, arguments);
     module->library = library;
+    module->base = module_base_of(((const struct link_map *)library)->l_ld);
     module->loading = true;
     module_configs_begin(options, pairs);
     if (load_enter(module, enter, argc, arguments) != VALKEYMODULE_OK) {
@@ -306,10 +337,11 @@ const char *module_unload(struct slice name) {
     if (module->types.len) return "the module exports one or more module-side data types, can't unload";
     if (module_is_used(module))
         return "the module exports APIs used by other modules. Please unload them first and try again";
-    if (module->calls) return "the module runs: one of its calls unloads it";
+    if (module->calls || module_descriptors_run(module)) return "the module runs: one of its calls unloads it";
     if (module->blocked) return "the module has blocked clients. Please wait for them to be unblocked and try again";
     if (module->timers)
         return "the module holds timer that is not fired. Please stop the timer or wait until it fires.";
+    if (module->engines.len && script_running) return "its scripting engine cannot go while a script runs";
     if (module->background) return "the module's code runs in the background. Please try again";
     const char *rule = acl_rule_on(module_has_command, module);
     if (rule) {

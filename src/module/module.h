@@ -26,7 +26,8 @@ struct module {
     struct list_link link; /* in modules_all() */
     char *name, *path;     /* name NULL: OnLoad has not called Init yet */
     int version, api_version;
-    void *library; /* of dlopen() */
+    void *library;    /* of dlopen() */
+    const void *base; /* where it begins: module_base_of() of its functions */
     int argc;
     char **arguments;
     uint64_t options; /* VALKEYMODULE_OPTIONS_* */
@@ -52,8 +53,10 @@ struct module {
     ValkeyModuleDefragFunc defrag; /* of what it keeps outside of keys */
 };
 void module_lists_init(struct module *module);
-struct list *modules_all(void);                        /* in the order of loading */
-struct module *module_of_address(const void *address); /* whose library contains it; NULL: none */
+struct list *modules_all(void); /* in the order of loading */
+/* Where the library begins that contains an address, and its module; NULL: none. Any thread may ask for the first. */
+const void *module_base_of(const void *address);
+struct module *module_of_address(const void *address);
 
 /* Loads a library and logs why it cannot. Arguments are copied. `options`: names and values in turn, from MODULE
  * LOADEX. */
@@ -69,12 +72,15 @@ void module_log(const char *name, const char *level, const char *format, va_list
 
 /* Groups undo what a module has registered. Each is called before the library is closed. */
 void module_commands_drop(struct module *module);
-void module_types_drop(struct module *module);
+bool module_types_drop(struct module *module); /* false: values of its types exist, and what frees them stays */
 void module_filters_drop(struct module *module);
 void module_notifications_drop(struct module *module);
 void module_events_drop(struct module *module);
 void module_configs_drop(struct module *module);
 void module_timers_drop(struct module *module);
+void module_descriptors_drop(const struct module *module);
+bool module_descriptors_run(const struct module *module); /* one of its functions runs now */
+void module_promises_drop(const struct module *module);
 void module_users_drop(struct module *module);
 void module_messages_drop(struct module *module);
 void module_refused_drop(struct module *module);

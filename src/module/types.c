@@ -2,14 +2,18 @@
  * walk. See types.h.
  *
  * A type stays registered until its module is unloaded, which is possible only while OnLoad fails: afterwards there may
- * be values of it anywhere, in a background thread too. */
+ * be values of it anywhere. The values that such an OnLoad has stored are deleted. If a background thread is about to
+ * free one, the type and the library stay, although nothing finds them any more. */
 #include "module/types.h"
 #include "formats/rdb.h"
+#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "module/keys.h"
+#include "server/command/propagate.h"
 #include "server/debug/debug.h"
 #include "server/server.h"
+#include <stdatomic.h>
 
 /* What the methods with a context know: the key of a value, and the key of a copy. */
 struct ValkeyModuleKeyOptCtx {
@@ -169,14 +173,52 @@ ValkeyModuleType *api_CreateDataType(ValkeyModuleCtx *ctx, const char *name, int
     return type;
 }
 
-void module_types_drop(struct module *module) {
+static size_t values_of(struct module *module) {
+    size_t values = 0;
+    list_each(&module->types, link) {
+        struct ValkeyModuleType *type = container_of(link, struct ValkeyModuleType, link);
+        values += atomic_load_explicit(&type->extension.values, memory_order_acquire);
+    }
+    return values;
+}
+static void keys_with_values_delete(struct db *db, const struct module *module) {
+    struct ValkeyModuleString **keys = NULL;
+    size_t count = 0;
+    const struct entry *entry;
+    struct db_iterator *iterator = db_iterate(db, -1);
+    while ((entry = db_iterate_next(iterator))) {
+        if (entry_type(entry) != TYPE_EXTENSION || module_type_of(extension_of(entry)->type)->module != module)
+            continue;
+        keys = mem_realloc(keys, (count + 1) * sizeof *keys);
+        keys[count++] = module_string_new(entry_key(entry));
+    }
+    db_iterate_end(iterator);
+    for (size_t i = 0; i < count; i++) {
+        struct slice key = module_string_slice(keys[i]);
+        db_delete(db, key, false);
+        notify(db, NOTIFY_GENERIC, "del", key);
+        propagate(db_id(db), 2, (struct slice[]){SLICE("DEL"), key}, NULL);
+        module_string_release(keys[i]);
+    }
+    server.dirty += count;
+    mem_free(keys);
+}
+void module_types_withdraw(struct module *module) {
+    size_t values = values_of(module);
+    if (values) log_warning("Module %s leaves %zu values of its own types: they are deleted.", module->path, values);
+    for (int id = 0; values && id < keyspace_databases(server.keyspace); id++)
+        keys_with_values_delete(keyspace_db(server.keyspace, id), module);
+    list_each(&module->types, link) extension_unregister(&container_of(link, struct ValkeyModuleType, link)->extension);
+}
+bool module_types_drop(struct module *module) {
+    if (values_of(module)) return false;
     list_each(&module->types, link) {
         struct ValkeyModuleType *type = container_of(link, struct ValkeyModuleType, link);
         list_remove(&module->types, link);
-        extension_unregister(&type->extension);
         mem_free((void *)(uintptr_t)type->extension.methods);
         mem_free(type);
     }
+    return true;
 }
 
 /* --- Values of keys --- */

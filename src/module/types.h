@@ -25,6 +25,9 @@ bool module_type_write_commands(const struct extension_type *extension, const st
 void module_type_write_aux(const struct extension_type *extension, bool after_keys, struct output *out);
 bool module_type_read_aux(const struct extension_type *extension, struct rdb_reader *in, int version, uint64_t when);
 
+/* OnLoad has failed: unregisters the types, and deletes the values that it has stored under keys. */
+void module_types_withdraw(struct module *module);
+
 /* types_defrag.c */
 uint64_t module_type_relocate(const struct extension_type *extension, const struct extension_place *place, void **value,
                               uint64_t cursor, struct relocation *r);

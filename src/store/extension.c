@@ -2,6 +2,7 @@
 #include "store/extension.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
+#include <stdatomic.h>
 
 struct list extension_types = LIST_INIT(extension_types);
 
@@ -29,15 +30,17 @@ struct extension_type *extension_find_name(struct slice name, bool ignore_case) 
     return NULL;
 }
 
-struct extension_value *extension_value_new(const struct extension_type *type, void *value) {
+struct extension_value *extension_value_new(struct extension_type *type, void *value) {
     struct extension_value *structure = mem_alloc(sizeof *structure);
     *structure = (struct extension_value){type, value};
+    atomic_fetch_add_explicit(&type->values, 1, memory_order_relaxed);
     return structure;
 }
 
 static void structure_free(void *value, enum value_encoding encoding) {
     struct extension_value *structure = value;
     structure->type->methods->free(structure->type, structure->value);
+    atomic_fetch_sub_explicit(&structure->type->values, 1, memory_order_release);
     mem_free(structure);
 }
 /* The other operations need the key: entry.c calls the methods itself. */

@@ -57,9 +57,10 @@ struct extension_type {
     uint64_t id; /* the name, and in the lowest EXTENSION_VERSION_BITS the version of the encoding: formats/rdb.h */
     const char *owner; /* the module, for the log */
     const struct extension_methods *methods;
+    _Atomic size_t values; /* that exist, also those that a background thread will free */
 };
 struct extension_value {
-    const struct extension_type *type;
+    struct extension_type *type;
     void *value;
 };
 
@@ -71,7 +72,7 @@ struct extension_type *extension_find(uint64_t id); /* of any version of the enc
 struct extension_type *extension_find_name(struct slice name, bool ignore_case);
 
 /* The structure of an entry, for the functions of the keyspace; it takes over the value. */
-struct extension_value *extension_value_new(const struct extension_type *type, void *value);
+struct extension_value *extension_value_new(struct extension_type *type, void *value);
 static inline struct extension_value *extension_of(const struct entry *entry) {
     return entry_value(entry);
 }
