@@ -33,8 +33,8 @@
  *         main_channels.h     main channels of dual-channel replicas that have not connected yet
  *         primary.h           sends the stream, takes acknowledgements, enforces timeouts
  *         handshake.h         REPLCONF, PSYNC, SYNC
- *         full_sync.h         the full synchronization: from a file (full_sync_file.h), from a child process
- *                             (full_sync_child.h, direct_transfer.h), by RDMA READ (full_sync_pull.h)
+ *         full_sync.h         the full synchronization: from a file (full_sync_file.h), as a stream
+ *                             (full_sync_stream.h, direct_transfer.h), by RDMA READ (full_sync_pull.h)
  *         wait.h              WAIT, WAITAOF, min-replicas-to-write
  *         failover.h          FAILOVER
  *     replica/    the link to the primary

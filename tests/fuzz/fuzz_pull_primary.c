@@ -1,5 +1,5 @@
 /* The primary's half of a full synchronization that replicas fetch, against any replicas. The input is a script:
- * snapshots start, fail to start, are filled, completed or corrupted; the child ends or is killed at any time; replicas
+ * snapshots start, fail to start, are filled, completed or corrupted; the save ends or is killed at any time; replicas
  * join, acknowledge offered chunks or any other number, become silent or leave; registrations fail; time passes.
  *
  * Checked guarantees: each replica is offered the chunks in order, with the key of its own window, and one matching
@@ -8,7 +8,7 @@
  * before a replica is reported as done or failed, which happens once; a replica fails only for its own reasons or those
  * of the snapshot; the snapshot ends and its memory is freed when no replica is left.
  *
- * This file replaces the RDMA transport, the event loop, the clock, child processes and the shared memory. */
+ * This file replaces the RDMA transport, the event loop, the clock, background saves and the shared memory. */
 #include "formats/rdb.h"
 #include "fuzz.h"
 #include "lib/system/log.h"
@@ -46,7 +46,7 @@ struct peer {
     bool told_end;
 };
 
-/* The child fills slots; the header of a damaged one is zero. */
+/* The save fills slots; the header of a damaged one is zero. */
 struct pull_arena {
     struct pull_chunk chunks[SLOTS];
     uint64_t published, released;
@@ -58,8 +58,8 @@ static char memory[SLOTS];
 static struct {
     struct fuzz_input script;
     struct peer peers[CLIENTS];
-    bool held, runs, killed, damaged, broken_child, awaited; /* held: the arena exists */
-    struct child_job *job;
+    bool held, runs, killed, stopped, damaged, broken_save, awaited; /* held: the arena exists */
+    struct background_save *save;
     struct event_io *io;
     bool raised; /* chunks were published, or the snapshot is complete */
     struct event_timer *timer;
@@ -102,24 +102,27 @@ int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
     abort();
 }
 
-/* --- The child --- */
+/* --- The save --- */
 
-pid_t child_start(struct child_job *job) {
-    FUZZ_CHECK(!world.runs, "two children");
+int background_save_start(struct background_save *save, enum save_method method) {
+    FUZZ_CHECK(!world.runs, "two saves");
     if (fuzz_byte(&world.script) == 255) return -EAGAIN;
-    job->keys_total = fuzz_byte(&world.script);
-    world.job = job;
+    save->method = fuzz_byte(&world.script) % 2 ? SAVE_FORK : SAVE_FORKLESS;
+    save->keys_total = fuzz_byte(&world.script);
+    save->pid = CHILD;
+    world.save = save;
     world.runs = true;
-    world.killed = false;
-    return CHILD;
+    world.killed = world.stopped = false;
+    return 0;
 }
 enum child_kind child_kind(void) {
     return world.runs ? CHILD_REPLICATION : CHILD_NONE;
 }
-void child_report(uint64_t keys) {}
-void child_report_end(void) {}
-uint64_t child_reported_keys(void) {
+uint64_t background_save_keys(const struct background_save *save) {
     return 0;
+}
+bool background_save_goes_on(struct background_save *save) {
+    return true;
 }
 static bool takes_part(const struct peer *peer) {
     return peer->reader != NULL;
@@ -132,12 +135,14 @@ static int readers(void) {
 void child_kill(void) {
     FUZZ_CHECK(world.runs && readers() == 0, "the snapshot of %d replicas is ended", readers());
     world.killed = true;
+    if (world.save->method == SAVE_FORKLESS) world.save->ops->stop(world.save);
+    FUZZ_CHECK(world.stopped == (world.save->method == SAVE_FORKLESS), "the writer may wait for a slot");
 }
-static void child_ends(int signal) {
+static void save_ends(int signal) {
     if (!world.runs) return;
     world.runs = false;
-    world.broken_child |= !arena.complete;
-    world.job->done(world.job, 0, world.killed ? CHILD_KILL_SIGNAL : signal);
+    world.broken_save |= !arena.complete;
+    world.save->ops->done(world.save, 0, world.killed ? CHILD_KILL_SIGNAL : signal);
 }
 
 /* --- The shared memory --- */
@@ -146,7 +151,7 @@ struct pull_arena *pull_arena_new(size_t size, const struct pull_key *key) {
     FUZZ_CHECK(!world.held, "two snapshots");
     memset(&arena, 0, sizeof arena);
     world.held = true;
-    world.damaged = world.broken_child = world.raised = false;
+    world.damaged = world.broken_save = world.raised = false;
     world.bytes = 0;
     return &arena;
 }
@@ -188,6 +193,10 @@ bool pull_arena_complete(const struct pull_arena *of) {
 }
 void pull_arena_child_fds(const struct pull_arena *of, int fds[PULL_CHILD_FDS]) {}
 void pull_arena_sink(struct pull_arena *of, struct sink *sink, const struct pull_writer *writer) {}
+void pull_arena_stop(struct pull_arena *of) {
+    FUZZ_CHECK(world.held, "stopped while there is none");
+    world.stopped = true;
+}
 int pull_arena_finish(struct pull_arena *of) {
     return 0;
 }
@@ -309,7 +318,7 @@ static void failed(void *owner, const char *reason) {
     leaves(peer);
     bool slow = fuzz_now_us - peer->joined_us > MAX_WAIT_MS * 1000 && peer->taken < arena.published;
     bool silent = fuzz_now_us - peer->heard_us > (uint64_t)TIMEOUT_SECONDS * 1000000;
-    FUZZ_CHECK(slow || silent || world.damaged || world.broken_child, "failed: %s", reason);
+    FUZZ_CHECK(slow || silent || world.damaged || world.broken_save, "failed: %s", reason);
     FUZZ_CHECK(!strstr(reason, "too slow") || slow, "it is not slow");
     FUZZ_CHECK(!strstr(reason, "repl-timeout") || silent, "it is not silent");
 }
@@ -342,7 +351,7 @@ static void join(struct peer *peer) {
 static void start(void) {
     bool was_held = world.held;
     if (world.runs && !was_held) return;
-    int result = pull_start(&events, false);
+    int result = pull_start(&events, &(struct save_content){0}, false);
     FUZZ_CHECK(result != 0 || !was_held, "two snapshots");
     FUZZ_CHECK(result == 0 || world.held == was_held, "the memory is left");
     if (result < 0) return;
@@ -420,11 +429,11 @@ static void step(void) {
     }
     case 15:
         if (op == 15)
-            child_ends(9);
+            save_ends(9);
         else if (op == 31)
             world.awaited = !world.awaited;
         else if (arena.complete || world.killed)
-            child_ends(0);
+            save_ends(0);
     }
     struct pull_status status;
     pull_read_status(&status);
@@ -449,7 +458,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         world.peers[i].reader = NULL;
         pull_leave(reader);
     }
-    child_ends(0);
+    save_ends(0);
     tick(1000000);
     FUZZ_CHECK(!world.held && !pull_active() && !world.windows, "the snapshot is left");
     return 0;

@@ -5,7 +5,9 @@
 
 #include "lib/hash/crc32c.h"
 #include "repl/pull/arena.h"
+#include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,12 +18,14 @@ static char byte_at(uint64_t offset) {
     return (char)(offset * 2654435761u >> 13);
 }
 
-static void writer_idle(void) {}
+static bool writer_goes_on(void *context) {
+    return true;
+}
 static uint64_t writer_turn;
-static uint64_t writer_keys(void) {
+static uint64_t writer_keys(void *context) {
     return writer_turn;
 }
-static const struct pull_writer writer = {.idle = writer_idle, .keys = writer_keys};
+static const struct pull_writer writer = {.goes_on = writer_goes_on, .keys = writer_keys};
 
 /* The child: writes `total` bytes in pieces of changing size. */
 static pid_t start_child(struct pull_arena *arena, uint64_t total, bool finishes) {
@@ -191,6 +195,51 @@ TEST(the_child_waits_while_no_chunk_is_released) {
     offset += check_chunk(arena, PULL_SLOTS_MIN, offset);
     assert_int_equal(offset, total);
     wait_child(pid);
+    pull_arena_free(arena);
+}
+
+/* A thread, which is stopped while it waits for a slot, and one that waits only afterwards. */
+static void *write_too_much(void *context) {
+    static char piece[PIECE_MAX];
+    struct pull_arena *arena = context;
+    struct sink sink;
+    pull_arena_sink(arena, &sink, &writer);
+    while (!sink_error(&sink)) output_write(&sink.out, (struct slice){piece, sizeof piece});
+    int error = sink_error(&sink);
+    sink_free(&sink);
+    return (void *)(intptr_t)error;
+}
+TEST(a_thread_that_waits_for_a_slot_ends_when_it_is_stopped) {
+    for (int stops_first = 0; stops_first < 2; stops_first++) {
+        pthread_t thread;
+        void *error;
+        struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, NULL);
+        assert_non_null(arena);
+        if (stops_first) pull_arena_stop(arena);
+        assert_int_equal(pthread_create(&thread, NULL, write_too_much, arena), 0);
+        while (!stops_first && pull_arena_published(arena) < PULL_SLOTS_MIN) wait_event(arena);
+        if (!stops_first) pull_arena_stop(arena);
+        assert_int_equal(pthread_join(thread, &error), 0);
+        assert_int_equal((intptr_t)error, -ECANCELED);
+        assert_int_equal(pull_arena_published(arena), PULL_SLOTS_MIN);
+        assert_false(pull_arena_complete(arena));
+        pull_arena_free(arena);
+    }
+}
+
+static bool writer_gives_up(void *context) {
+    return false;
+}
+TEST(a_writer_that_need_not_go_on_stops_waiting) {
+    static const struct pull_writer impatient = {.goes_on = writer_gives_up, .keys = writer_keys};
+    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, NULL);
+    assert_non_null(arena);
+    size_t size;
+    for (int i = 0; i < PULL_SLOTS_MIN; i++) {
+        assert_non_null(pull_arena_begin(arena, &impatient, &size));
+        assert_int_equal(pull_arena_publish(arena, size), 0);
+    }
+    assert_null(pull_arena_begin(arena, &impatient, &size));
     pull_arena_free(arena);
 }
 

@@ -139,12 +139,16 @@ void slot_offer_free(struct slot_offer *offer) {
 /* --- Writing --- */
 
 /* The child waits for a free slot. */
-static void child_idle(void) {
+static bool slot_child_goes_on(void *context) {
     child_report(child_reported_keys()); /* exits if the server has exited */
+    return true;
+}
+static uint64_t slot_child_keys(void *context) {
+    return child_reported_keys();
 }
 
 char *slot_offer_begin(struct slot_offer *offer, size_t *size) {
-    static const struct pull_writer writer = {.idle = child_idle, .keys = child_reported_keys};
+    static const struct pull_writer writer = {.goes_on = slot_child_goes_on, .keys = slot_child_keys};
     return pull_arena_begin(offer->arena, &writer, size);
 }
 int slot_offer_publish(struct slot_offer *offer, size_t len) {

@@ -1,10 +1,10 @@
 /* direct_transfer.c: see direct_transfer.h.
  *
- * The sockets are non-blocking, because they share this flag with the server's descriptors. The child polls those that
+ * The sockets are non-blocking, because they share this flag with the server's descriptors. The writer polls those that
  * have not accepted all bytes yet.
  *
  * Rejected: a thread for each replica, so that a slow one does not hold up the others. Each thread would need a copy of
- * the snapshot's bytes, and the slowest one decides how long the child lives in any case. */
+ * the snapshot's bytes, and the slowest one decides how long the save takes in any case. */
 #include "repl/primary/direct_transfer.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -43,10 +43,16 @@ static void drop(const struct direct_writer *writer, struct direct_target *targe
     write_report(writer, DIRECT_LOST, target->client_id);
 }
 
+static ssize_t target_send(const struct direct_target *target, const void *bytes, size_t len) {
+    if (target->conn) return conn_child_send(target->conn, bytes, len);
+    ssize_t sent = send(target->fd, bytes, len, MSG_NOSIGNAL);
+    return sent < 0 ? -errno : sent;
+}
+
 /* Sends as much as the socket accepts. True: some bytes are left. */
 static bool send_some(struct direct_writer *writer, struct direct_target *target, const char *bytes, size_t len) {
     while (target->sent < len) {
-        ssize_t sent = conn_child_send(target->conn, bytes + target->sent, len - target->sent);
+        ssize_t sent = target_send(target, bytes + target->sent, len - target->sent);
         if (sent > 0) {
             target->sent += (size_t)sent;
             target->progress_us = clock_monotonic_us();
@@ -61,9 +67,19 @@ static bool send_some(struct direct_writer *writer, struct direct_target *target
     return false;
 }
 
+/* Waits for the sockets. 0 or a negative errno: -ECANCELED if the save stops. */
+static int wait_for_space(const struct direct_writer *writer, struct pollfd *full, nfds_t count) {
+    struct pollfd *stop = &full[count];
+    *stop = (struct pollfd){.fd = writer->save ? writer->stop_fd : -1};
+    int ready = poll(full, count + 1, REPORT_US / 1000);
+    if (ready < 0) return errno == EINTR ? 0 : -errno;
+    if (stop->revents) return -ECANCELED;
+    return ready || !writer->save || background_save_goes_on(writer->save) ? 0 : -ECANCELED;
+}
+
 static int direct_write(struct sink *sink, const void *bytes, size_t len) {
     struct direct_writer *writer = sink->context;
-    struct pollfd full[DIRECT_MAX];
+    struct pollfd full[DIRECT_MAX + 1];
     uint64_t now = clock_monotonic_us();
     for (int i = 0; i < writer->count; i++) {
         writer->targets[i].sent = 0;
@@ -87,7 +103,8 @@ static int direct_write(struct sink *sink, const void *bytes, size_t len) {
         if (now - writer->reported_us >= REPORT_US) report_sent(writer);
         if (!left) return -EPIPE;
         if (!waiting) return 0;
-        if (poll(full, waiting, REPORT_US / 1000) < 0 && errno != EINTR) return -errno;
+        int error = wait_for_space(writer, full, waiting);
+        if (error) return error;
     }
 }
 

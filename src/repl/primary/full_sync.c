@@ -1,9 +1,9 @@
 /* full_sync.c: the full synchronization on the primary: which replicas share a snapshot, when it starts, and how they
- * get it: from a file (full_sync_file.h), from a child process (full_sync_child.h) or by RDMA READ (full_sync_pull.h).
+ * get it: from a file (full_sync_file.h), as a stream (full_sync_stream.h) or by RDMA READ (full_sync_pull.h).
  *
  * On two channels (dual-channel-replication-enabled) the replica opens a second connection, its RDB channel. The
- * primary sends the offset of the snapshot there ("$ENDOFF:<offset> <id> <db> <client>"), and then the snapshot from a
- * child process. While it is still being sent, the replica's main channel asks for the stream from that offset on by
+ * primary sends the offset of the snapshot there ("$ENDOFF:<offset> <id> <db> <client>"), and then the snapshot as a
+ * stream. While it is still being sent, the replica's main channel asks for the stream from that offset on by
  * PSYNC; the primary keeps the stream until then (main_channels.h). */
 #include "repl/primary/full_sync.h"
 #include "formats/rdb.h"
@@ -11,7 +11,7 @@
 #include "lib/system/log.h"
 #include "persistence/snapshot.h"
 #include "repl/feed.h"
-#include "repl/primary/full_sync_child.h"
+#include "repl/primary/full_sync_stream.h"
 #include "repl/primary/full_sync_file.h"
 #include "repl/primary/full_sync_pull.h"
 #include "repl/primary/main_channels.h"
@@ -175,8 +175,8 @@ static void full_sync_take_part(const struct replica *like, enum replica_state s
     }
 }
 
-/* Starts a snapshot for the first waiting replica and all that can share it. RDB channels get the offset before the
- * fork, because the child then writes to their sockets. */
+/* Starts a snapshot for the first waiting replica and all that can share it. RDB channels get the offset first, because
+ * the save then writes to their sockets. */
 static void start_snapshot(void) {
     refuse_old_replicas();
     struct replica *first = first_waiting();
@@ -204,7 +204,7 @@ static void start_snapshot(void) {
     struct replica like = *first;
     bool dual = by_socket && like.announced.rdb_channel;
     if (dual) full_sync_take_part(&like, REPLICA_TRANSFER);
-    int result = by_socket ? full_sync_child_start(&content, dual) : full_sync_file_start(&content);
+    int result = by_socket ? full_sync_stream_start(&content, dual) : full_sync_file_start(&content);
     if (result < 0) {
         log_warning("Can't start the snapshot for replicas: %s", strerror(-result));
         fail_waiting(&like);
@@ -216,7 +216,7 @@ static void start_snapshot(void) {
 void full_sync_request(struct replica *replica) {
     if (full_sync_pulls(replica) && full_sync_pull_join(replica)) {
         log_notice("Replica %s joins the snapshot that other replicas fetch", replica_name(replica));
-    } else if (full_sync_child_runs()) {
+    } else if (full_sync_stream_runs()) {
         log_notice("Current BGSAVE has socket target. Waiting for next BGSAVE for SYNC");
     } else if (snapshot_running()) {
         if (!full_sync_file_join(replica))
@@ -259,12 +259,12 @@ void full_sync_send(struct replica *replica) {
     if (replica->state == REPLICA_FILE_TRANSFER)
         full_sync_file_send(replica);
     else
-        full_sync_child_resume();
+        full_sync_stream_resume();
 }
 
 void full_sync_forget(struct replica *replica) {
     full_sync_file_forget(replica);
-    bool sent = full_sync_child_leaves(replica) || replica->state == REPLICA_DONE;
+    bool sent = full_sync_stream_leaves(replica) || replica->state == REPLICA_DONE;
     if (sent)
         main_channel_rdb_done(replica);
     else
@@ -272,7 +272,7 @@ void full_sync_forget(struct replica *replica) {
     pull_leave(replica->copy.pull);
     replica->copy.pull = NULL;
     if (replica->state == REPLICA_FILE) full_sync_file_kill_unneeded();
-    full_sync_child_left(replica);
+    full_sync_stream_left(replica);
 }
 
 void full_sync_start(void) {

@@ -4,7 +4,6 @@
 #include "formats/rdb.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
-#include "persistence/snapshot.h"
 #include "repl/primary/full_sync.h"
 #include "repl/primary/primary.h"
 #include "repl/pull/primary.h"
@@ -19,11 +18,6 @@ bool full_sync_pulls(const struct replica *replica) {
     return replica->announced.capabilities & needed && !replica->copy.pull_refused && replica->psync &&
            !replica->announced.rdb_only && !replica->announced.rdb_channel && !replica->announced.filter &&
            replica->announced.version >= VERSION_9 && pull_possible(replica->client);
-}
-
-/* In the child. */
-static int full_sync_pull_save(struct sink *sink) {
-    return save_write(sink, &(struct save_content){.version = RDB_VERSION});
 }
 
 static void full_sync_pull_delivered(void *owner) {
@@ -59,8 +53,7 @@ static bool full_sync_pull_awaited(void) {
     return false;
 }
 
-static const struct pull_events events = {.save = full_sync_pull_save,
-                                          .delivered = full_sync_pull_delivered,
+static const struct pull_events events = {.delivered = full_sync_pull_delivered,
                                           .failed = full_sync_pull_failed,
                                           .ended = full_sync_pull_ended,
                                           .awaited = full_sync_pull_awaited};
@@ -87,7 +80,9 @@ static bool full_sync_pull_take_part(struct replica *replica, const struct repl_
 }
 
 bool full_sync_pull_start(bool sealed) {
-    int result = pull_start(&events, sealed);
+    /* Compressing takes longer than reading the bytes. */
+    const struct save_content content = {.version = RDB_VERSION, .uncompressed = true};
+    int result = pull_start(&events, &content, sealed);
     bool any = false;
     list_each_entry(&replicas, struct replica, link, replica) {
         if (replica->state != REPLICA_WAITS || !full_sync_pulls(replica)) continue;

@@ -27,7 +27,7 @@ enum replica_state {
     REPLICA_REFUSED,       /* cannot be served; gets the error a second after its request */
     REPLICA_FILE,          /* waits until the snapshot is written to a file */
     REPLICA_FILE_TRANSFER, /* the file is being sent */
-    REPLICA_TRANSFER,      /* the snapshot is sent while the child writes it */
+    REPLICA_TRANSFER,      /* the snapshot is sent while it is written */
     REPLICA_PULL,          /* fetches the snapshot by RDMA READ: pull/primary.h */
     REPLICA_MAIN_CHANNEL,  /* receives the stream here, and the snapshot on another connection */
     REPLICA_ONLINE,
@@ -65,8 +65,8 @@ struct replica_copy {
     uint64_t file_left;       /* bytes of the file that are not queued yet */
     struct pull_reader *pull; /* REPLICA_PULL */
     bool pull_refused;        /* RDMA READ is impossible for it: it gets an ordinary copy */
-    bool last_sent;           /* the child that writes to its socket sends its last bytes */
-    bool lost;                /* the child that writes to its socket has dropped it */
+    bool last_sent;           /* the save that writes to its socket sends its last bytes */
+    bool lost;                /* the save that writes to its socket has dropped it */
 };
 
 /* Synchronous replication. quorum/ writes it. */
@@ -89,7 +89,7 @@ struct replica {
     bool psync;                       /* it sent PSYNC, not SYNC: it acknowledges, and understands +FULLRESYNC */
     bool awaits_ack;                  /* online, but the stream begins with its first acknowledgement */
     /* Acknowledgements. replica_acknowledged() writes this; a new copy clears it. */
-    bool has_acked;   /* since the full copy began; it may have loaded the copy before the child has exited */
+    bool has_acked;   /* since the full copy began; it may have loaded the copy before the save has ended */
     int64_t acked;    /* offset; 0: it has acknowledged nothing since it asked for the stream */
     int64_t fsynced;  /* offset that its append-only file has on disk */
     int64_t acked_ms; /* when the last acknowledgement came */

@@ -13,18 +13,19 @@
 
 enum { IDLE_MS = 1000, CACHE_LINE = 64 };
 
-/* Header of a slot. The child writes it before it publishes the chunk. */
+/* Header of a slot. The writer fills it before it publishes the chunk. */
 struct slot {
     uint32_t length, checksum;
     uint64_t keys;
 };
 
-/* Shared between the server and the child, apart from the chunks. */
+/* Shared between the server and the writer, apart from the chunks. */
 struct shared {
-    _Alignas(CACHE_LINE) _Atomic uint64_t published; /* written by the child */
+    _Alignas(CACHE_LINE) _Atomic uint64_t published; /* written by the writer */
     _Atomic bool complete;
     _Alignas(CACHE_LINE) _Atomic uint64_t released; /* written by the server */
-    _Atomic bool waiting;                           /* the child waits for `released` to grow; set by the child */
+    _Atomic bool waiting;                           /* the writer waits for `released` to grow; set by the writer */
+    _Atomic bool stopped;                           /* set by the server: the writer waits no longer */
     struct slot slots[];
 };
 
@@ -34,7 +35,7 @@ struct pull_arena {
     char *chunks;
     uint64_t slots;
     int filled_fd, released_fd; /* eventfds: a chunk was published; a chunk was released */
-    /* The child's state */
+    /* The writer's state */
     uint64_t number; /* of the chunk that is being filled */
     uint32_t used;   /* bytes of its text */
     struct pull_seal *seal;
@@ -130,7 +131,12 @@ bool pull_arena_complete(const struct pull_arena *arena) {
     return atomic_load_explicit(&arena->shared->complete, memory_order_acquire);
 }
 
-/* --- In the child --- */
+void pull_arena_stop(struct pull_arena *arena) {
+    atomic_store(&arena->shared->stopped, true);
+    raise_event(arena->released_fd);
+}
+
+/* --- In the writer --- */
 
 void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]) {
     fds[0] = arena->filled_fd;
@@ -145,18 +151,22 @@ unsigned pull_arena_free_slots(const struct pull_arena *arena) {
     return (unsigned)(arena->slots - (arena->number - pull_arena_released(arena)));
 }
 
-/* The child sets `waiting` before it reads `released` again. The server stores `released` before it reads `waiting`. So
- * at least one of them sees the other's store, and no wakeup is lost. */
-static void wait_for_slot(struct pull_arena *arena) {
-    while (!slot_is_free(arena)) {
+/* The writer sets `waiting` before it reads `released` again. The server stores `released` before it reads `waiting`.
+ * So at least one of them sees the other's store, and no wakeup is lost. `stopped` raises the event in any case, and is
+ * read again after the event was reset. False: the writer is to stop. */
+static bool wait_for_slot(struct pull_arena *arena) {
+    bool goes_on = true;
+    while (goes_on && !slot_is_free(arena)) {
         atomic_store(&arena->shared->waiting, true);
-        if (!slot_is_free(arena)) {
+        if (!slot_is_free(arena) && !atomic_load(&arena->shared->stopped)) {
             struct pollfd event = {.fd = arena->released_fd, .events = POLLIN};
-            if (poll(&event, 1, IDLE_MS) == 0) arena->writer->idle();
+            if (poll(&event, 1, IDLE_MS) == 0) goes_on = arena->writer->goes_on(arena->writer->context);
         }
         atomic_store(&arena->shared->waiting, false);
         reset_event(arena->released_fd);
+        if (atomic_load(&arena->shared->stopped)) goes_on = false;
     }
+    return goes_on;
 }
 
 /* Bytes of text that a chunk holds. */
@@ -175,8 +185,9 @@ static int publish(struct pull_arena *arena) {
         if (!pull_seal_close(arena->seal, arena->number, arena->text, arena->used, chunk)) return -EIO;
         arena->used += PULL_TAG_SIZE;
     }
-    *slot_at(arena, arena->number) =
-        (struct slot){.length = arena->used, .checksum = crc32c(0, chunk, arena->used), .keys = arena->writer->keys()};
+    *slot_at(arena, arena->number) = (struct slot){.length = arena->used,
+                                                   .checksum = crc32c(0, chunk, arena->used),
+                                                   .keys = arena->writer->keys(arena->writer->context)};
     arena->number++;
     arena->used = 0;
     atomic_store_explicit(&arena->shared->published, arena->number, memory_order_release);
@@ -188,7 +199,7 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
     struct pull_arena *arena = sink->context;
     const char *from = bytes;
     while (len) {
-        if (!arena->used) wait_for_slot(arena);
+        if (!arena->used && !wait_for_slot(arena)) return -ECANCELED;
         size_t space = chunk_capacity(arena) - arena->used, step = len < space ? len : space;
         char *to = text_at(arena) + arena->used;
         if (to != from) memcpy(to, from, step); /* equal: the caller wrote to chunk_space() */
@@ -216,7 +227,7 @@ void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct p
 
 char *pull_arena_begin(struct pull_arena *arena, const struct pull_writer *writer, size_t *size) {
     arena->writer = writer;
-    wait_for_slot(arena);
+    if (!wait_for_slot(arena)) return NULL;
     *size = chunk_capacity(arena);
     return text_at(arena);
 }

@@ -1,24 +1,24 @@
 /* arena.h: the snapshot of a pulled full synchronization (pull/primary.h) or of slots that migrate
- * (cluster/migration): a ring of chunks in shared memory. A child process fills the chunks, replicas read them by
- * one-sided RDMA READ, and the server releases them for reuse.
+ * (cluster/migration): a ring of chunks in shared memory. A writer, which is a child process or a thread, fills the
+ * chunks, replicas read them by one-sided RDMA READ, and the server's main thread releases them for reuse.
  *
- *   child                            server                              replicas
+ *   writer                           server                              replicas
  *     writes RDB bytes to chunk n
  *     published = n + 1       ---->    sends its descriptor         ---->   READ chunk n
  *                                      released = n + 1             <----   acknowledge chunk n
  *     reuses the memory       <----
  *
- * Chunk n is in slot n modulo the number of slots. Two counters in shared memory, each with one writer, order the
- * hand-over. An eventfd in each direction wakes the process that waits. The server never blocks; the child blocks while
+ * Chunk n is in slot n modulo the number of slots. Two counters in shared memory, each changed by one side, order the
+ * hand-over. An eventfd in each direction wakes the side that waits. The server never blocks; the writer blocks while
  * all slots are in use.
  *
  * The chunks have a memory mapping of their own, apart from the counters, so that an rkey for the chunks gives access
- * to nothing else. Each snapshot has an arena of its own, so the memory holds only zeros or bytes of this snapshot. It
- * must not be registered with a device before the fork: kernels before 5.12 hide registered memory from children that
- * are forked later.
+ * to nothing else. Each snapshot has an arena of its own, so the memory holds only zeros or bytes of this snapshot. If
+ * the writer is a child, it must not be registered with a device before the fork: kernels before 5.12 hide registered
+ * memory from children that are forked later.
  *
- * An arena belongs to the thread that created it; another thread may free it on its behalf. Only the forked process
- * calls the functions of the child, or the server before it forks: the child then goes on. */
+ * An arena belongs to the thread that created it; another thread may free it on its behalf. Only the writer calls its
+ * functions, or the server before it forks: the child then goes on. */
 #ifndef REPL_PULL_ARENA_H
 #define REPL_PULL_ARENA_H
 #include "formats/sink.h"
@@ -42,10 +42,10 @@ struct pull_chunk {
 
 struct pull_arena;
 /* Maps about `memory` bytes of chunks, at least PULL_SLOTS_MIN slots. With a key, which is copied, the chunks hold
- * encrypted bytes (pull/seal.h) at all times: the child fills private memory and encrypts from there. NULL: see errno.
+ * encrypted bytes (pull/seal.h) at all times: the writer fills private memory and encrypts from there. NULL: see errno.
  * */
 struct pull_arena *pull_arena_new(size_t memory, const struct pull_key *key);
-/* Unmaps it. No window may be open on it (net/rdma/read.h), and the child must have ended. NULL is accepted. */
+/* Unmaps it. No window may be open on it (net/rdma/read.h), and the writer must have ended. NULL is accepted. */
 void pull_arena_free(struct pull_arena *arena);
 void *pull_arena_memory(const struct pull_arena *arena, size_t *size); /* the chunks, whole pages */
 uint64_t pull_arena_slots(const struct pull_arena *arena);
@@ -56,24 +56,28 @@ int pull_arena_fd(const struct pull_arena *arena);
 uint64_t pull_arena_published(struct pull_arena *arena);
 /* Chunk `number`, which must be published and not released. False: its header is damaged; give up the snapshot. */
 bool pull_arena_chunk(const struct pull_arena *arena, uint64_t number, struct pull_chunk *chunk);
-/* The child may overwrite the chunks before `count`, which must all be published. */
+/* The writer may overwrite the chunks before `count`, which must all be published. */
 void pull_arena_release(struct pull_arena *arena, uint64_t count);
 uint64_t pull_arena_released(const struct pull_arena *arena);
-/* Whether the child has published its last chunk. Call it before pull_arena_published(), whose count then includes it.
+/* Whether the writer has published its last chunk. Call it before pull_arena_published(), whose count then includes it.
  * */
 bool pull_arena_complete(const struct pull_arena *arena);
+/* The writer is a thread: its functions fail with -ECANCELED instead of waiting. Any thread. */
+void pull_arena_stop(struct pull_arena *arena);
 
-/* In the child */
+/* In the writer */
 enum { PULL_CHILD_FDS = 2 };
 void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]); /* to keep open: child_job.keep */
 /* A sink that writes into chunks. */
 struct pull_writer {
-    void (*idle)(void);     /* called each second while the child waits for a free slot; may exit the process */
-    uint64_t (*keys)(void); /* number of keys written so far; stored with each chunk */
+    /* Called each second while the writer waits for a free slot; may exit the process. False: it waits no longer. */
+    bool (*goes_on)(void *context);
+    uint64_t (*keys)(void *context); /* number of keys written so far; stored with each chunk */
+    void *context;
 };
 void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer);
 /* Instead of the sink, for chunks whose bytes the caller divides: the memory of the next chunk, and its size. Waits for
- * a free slot. */
+ * a free slot. NULL: goes_on() was false. */
 char *pull_arena_begin(struct pull_arena *arena, const struct pull_writer *writer, size_t *size);
 unsigned pull_arena_free_slots(const struct pull_arena *arena); /* that pull_arena_begin() does not wait for */
 int pull_arena_publish(struct pull_arena *arena, size_t len);   /* its first `len` bytes; 0 or a negative errno */

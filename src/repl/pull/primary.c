@@ -1,6 +1,5 @@
 /* primary.c: see primary.h. */
 #include "repl/pull/primary.h"
-#include "formats/rdb.h"
 #include "lib/system/background.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -12,7 +11,6 @@
 #include "repl/pull/replica.h"
 #include "repl/pull/wire.h"
 #include "repl/settings.h"
-#include "server/process/child.h"
 #include "server/server.h"
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +21,7 @@ enum {
     TICK_US = 100 * 1000,
     ALIVE_US = 1000 * 1000,  /* between two keepalives */
     REPORT_US = 5000 * 1000, /* between two lines of progress in the log */
-    CHILD_NICE = 5,          /* added to the nice value of the child: clients of the server come first */
+    CHILD_NICE = 5,          /* added to the nice value of a child: clients of the server come first */
     SPARE_PART = 4           /* no chunk is released while more than 1/SPARE_PART of the slots are free */
 };
 
@@ -46,15 +44,15 @@ static struct {
     struct event_io filled;
     struct event_timer tick;
     struct list readers;
-    uint64_t published, bytes, keys; /* chunks that the child has published so far, and their contents */
+    uint64_t published, bytes, keys; /* chunks that were published so far, and their contents */
     uint64_t *ends, *end_keys;       /* by slot: bytes and keys up to the end of its chunk */
-    bool sealed, complete, child_runs, damaged;
+    bool sealed, complete, saving, damaged;
     struct pull_key key; /* sealed */
     uint64_t ticked_us, reported_us;
     uint64_t snapshots, delivered, dropped_slow;
 } pull = {.filled.fd = -1};
 
-static struct child_job job;
+static struct background_save save;
 
 bool pull_possible(const struct client *client) {
     return client->conn && rdma_window_possible(client->conn) && conn_is_open(client->conn);
@@ -66,33 +64,35 @@ bool pull_active(void) {
     return pull.arena != NULL;
 }
 bool pull_joinable(bool needs_seal) {
-    return pull.arena && pull.sealed == needs_seal && !pull.damaged && (pull.child_runs || pull.complete) &&
+    return pull.arena && pull.sealed == needs_seal && !pull.damaged && (pull.saving || pull.complete) &&
            pull_arena_released(pull.arena) == 0;
 }
-/* --- In the child --- */
 
-static void child_idle(void) {
-    child_report(child_reported_keys()); /* exits if the server has exited */
+/* --- In the child, or on the thread --- */
+
+static bool writer_goes_on(void *context) {
+    return background_save_goes_on(&save);
 }
-static int child_run(struct child_job *child) {
-    static const struct pull_writer writer = {.idle = child_idle, .keys = child_reported_keys};
-    struct sink sink;
-    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + CHILD_NICE);
-    pull_arena_sink(pull.arena, &sink, &writer);
-    rdb_settings.compression = false; /* it takes longer than reading the bytes */
-    int result = pull.events->save(&sink);
-    if (result >= 0) result = sink_flush(&sink);
-    sink_free(&sink);
-    if (result >= 0) {
-        child_report(child->keys_total);
-        result = pull_arena_finish(pull.arena);
-    }
-    if (result < 0) {
-        log_warning("Write error while producing the snapshot for replicas: %s", strerror(-result));
-        return 1;
-    }
-    child_report_end();
+static bool writer_ends; /* all keys are written; of the writer */
+static uint64_t writer_keys(void *context) {
+    return writer_ends ? save.keys_total : background_save_keys(&save);
+}
+
+static int pull_save_begin(struct background_save *of, struct sink *sink) {
+    static const struct pull_writer writer = {.goes_on = writer_goes_on, .keys = writer_keys};
+    if (of->method == SAVE_FORK) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + CHILD_NICE);
+    pull_arena_sink(pull.arena, sink, &writer);
     return 0;
+}
+
+static int pull_save_end(struct background_save *of, struct sink *sink, int error) {
+    writer_ends = !error;
+    if (!error) error = sink_flush(sink);
+    sink_free(sink);
+    if (!error) error = pull_arena_finish(pull.arena);
+    if (error && error != -ECANCELED)
+        log_warning("Write error while producing the snapshot for replicas: %s", strerror(-error));
+    return error;
 }
 
 /* --- Readers --- */
@@ -119,9 +119,9 @@ static void free_arena(void *arena) {
 /* Ends the snapshot when no reader is left. */
 static void end_if_unused(void) {
     if (!pull.arena || pull.readers.len) return;
-    if (pull.child_runs) {
-        if (!pull.complete && child_kind() == CHILD_REPLICATION) child_kill();
-        return; /* child_done() calls this again */
+    if (pull.saving) {
+        if (!pull.complete) child_kill();
+        return; /* pull_save_done() calls this again */
     }
     event_io_remove(server.loop, &pull.filled);
     event_timer_cancel(server.loop, &pull.tick);
@@ -184,8 +184,8 @@ static struct pull_reader *slowest_reader(void) {
     return slowest;
 }
 
-/* Lets the child reuse chunks that all replicas have. After the first release no replica can join, so it is postponed
- * while the child has enough free chunks. */
+/* Lets the writer reuse chunks that all replicas have. After the first release no replica can join, so it is postponed
+ * while there are enough free chunks. */
 static void release_chunks(void) {
     const struct pull_reader *slowest = slowest_reader();
     if (!slowest) return;
@@ -223,7 +223,7 @@ static void filled_ready(struct event_io *io, int mask) {
 }
 
 /* Whether a replica waits because the slowest one has not fetched its chunks: one that takes part and has everything so
- * far while the child waits for free chunks, or one that needs the next snapshot. */
+ * far while the writer waits for free chunks, or one that needs the next snapshot. */
 static bool others_wait_for(const struct pull_reader *slowest) {
     if (pull.complete) return pull.events->awaited();
     if (pull.published - pull_arena_released(pull.arena) < pull_arena_slots(pull.arena)) return false;
@@ -245,7 +245,7 @@ static void slowest_add_wait(uint64_t elapsed_us) {
 }
 
 static struct pull_progress reader_progress(const struct pull_reader *reader) {
-    return pull_progress_of(reader->taken_bytes, reader->taken_keys, job.keys_total,
+    return pull_progress_of(reader->taken_bytes, reader->taken_keys, save.keys_total,
                             clock_monotonic_us() - reader->began_us);
 }
 
@@ -304,7 +304,7 @@ struct pull_reader *pull_join(struct client *client, void *owner, const char **e
 
 void pull_begin(struct pull_reader *reader) {
     char text[PULL_LINE_MAX];
-    int len = snprintf(text, sizeof text, PULL_HEADER "%d %llu", PULL_CHUNK_SIZE, (unsigned long long)job.keys_total);
+    int len = snprintf(text, sizeof text, PULL_HEADER "%d %llu", PULL_CHUNK_SIZE, (unsigned long long)save.keys_total);
     if (pull.sealed) {
         text[len++] = ' ';
         pull_key_format(text + len, &pull.key);
@@ -337,20 +337,45 @@ bool pull_taken(struct pull_reader *reader, int64_t count) {
 
 /* --- The snapshot --- */
 
-static void child_done(struct child_job *child, int status, int signal) {
-    pull.child_runs = false;
-    arena_advanced(); /* the last chunks may be published and not noticed yet; may end the snapshot */
-    if (!pull.arena || pull.complete) return;
-    if (signal)
+static void log_failure(int signal) {
+    if (signal && save.method == SAVE_FORK)
         log_warning("The snapshot for replicas was terminated by signal %d", signal);
+    else if (signal)
+        log_warning("The snapshot for replicas was cancelled");
     else
         log_warning("The snapshot for replicas failed");
+}
+
+static void pull_save_done(struct background_save *of, int status, int signal) {
+    pull.saving = false;
+    arena_advanced(); /* the last chunks may be published and not noticed yet; may end the snapshot */
+    if (!pull.arena || pull.complete) return;
+    log_failure(signal);
     fail_all("the primary could not produce the snapshot");
     end_if_unused();
 }
 
-int pull_start(const struct pull_events *events, bool sealed) {
+static void pull_save_stop(struct background_save *of) {
+    pull_arena_stop(pull.arena);
+}
+
+static int save_start(const struct save_content *content) {
+    static const struct background_save_ops ops = {
+        .begin = pull_save_begin, .end = pull_save_end, .stop = pull_save_stop, .done = pull_save_done};
     static int keep[PULL_CHILD_FDS];
+    pull_arena_child_fds(pull.arena, keep);
+    writer_ends = false;
+    save = (struct background_save){.ops = &ops,
+                                    .kind = CHILD_REPLICATION,
+                                    .title = "valkey-rdb-to-replicas",
+                                    .log_name = "RDB",
+                                    .keep = keep,
+                                    .keep_count = PULL_CHILD_FDS,
+                                    .content = *content};
+    return background_save_start(&save, SAVE_FORK);
+}
+
+int pull_start(const struct pull_events *events, const struct save_content *content, bool sealed) {
     if (pull.arena || child_active()) return -EBUSY;
     if (sealed && !pull_key_new(&pull.key)) return -EIO;
     struct pull_arena *arena = pull_arena_new((size_t)pull_settings.snapshot_memory, sealed ? &pull.key : NULL);
@@ -361,30 +386,22 @@ int pull_start(const struct pull_events *events, bool sealed) {
     pull.published = pull.bytes = pull.keys = 0;
     pull.complete = pull.damaged = false;
     pull.sealed = sealed;
-    pull_arena_child_fds(arena, keep);
-    job = (struct child_job){.kind = CHILD_REPLICATION,
-                             .title = "valkey-rdb-to-replicas",
-                             .log_name = "RDB",
-                             .keep = keep,
-                             .keep_count = PULL_CHILD_FDS,
-                             .run = child_run,
-                             .done = child_done};
-    int result = event_io_set(server.loop, &pull.filled, pull_arena_fd(arena), EVENT_READ, filled_ready);
-    pid_t pid = result < 0 ? (pid_t)result : child_start(&job);
-    if (pid < 0) {
+    int error = event_io_set(server.loop, &pull.filled, pull_arena_fd(arena), EVENT_READ, filled_ready);
+    if (!error) error = save_start(content);
+    if (error) {
         event_io_remove(server.loop, &pull.filled);
         pull_arena_free(arena);
         pull.arena = NULL;
-        return (int)pid;
+        return error;
     }
     pull.ends = mem_calloc(pull_arena_slots(arena), sizeof *pull.ends);
     pull.end_keys = mem_calloc(pull_arena_slots(arena), sizeof *pull.end_keys);
-    pull.child_runs = true;
+    pull.saving = true;
     pull.snapshots++;
     pull.ticked_us = pull.reported_us = clock_monotonic_us();
     event_timer_set(server.loop, &pull.tick, TICK_US, tick);
-    log_notice("Background RDB transfer started by pid %d: replicas fetch the %ssnapshot by RDMA READ", (int)pid,
-               sealed ? "encrypted " : "");
+    log_notice("Background RDB transfer started by pid %d: replicas fetch the %ssnapshot by RDMA READ%s", (int)save.pid,
+               sealed ? "encrypted " : "", save.method == SAVE_FORK ? "" : ", without fork");
     return 0;
 }
 

@@ -1,23 +1,25 @@
-/* primary.h: the pulled full synchronization on the primary. A child process writes the snapshot once into shared
- * memory (pull/arena.h). Any number of replicas fetch it from there at the same time by RDMA READ. The server's thread
- * only sends the descriptors of chunks and receives acknowledgements (pull/wire.h).
+/* primary.h: the pulled full synchronization on the primary. A background save (persistence/background_save.h) writes
+ * the snapshot once into shared memory (pull/arena.h). Any number of replicas fetch it from there at the same time by
+ * RDMA READ. The server's main thread only sends the descriptors of chunks and receives acknowledgements (pull/wire.h).
  *
- *     pull_start()                 forks the child. All replicas continue the stream at role->position.offset
+ *     pull_start()                 starts the save. All replicas continue the stream at role->position.offset
  *       pull_join(), pull_join()   adds a replica, while no chunk has been released yet
  *       pull_taken()               REPLCONF PULLED
  *         delivered(), failed()
  *     ended()                      the memory is free; another snapshot can start
  *
  * Memory
- *   rdma-replication-snapshot-memory limits the chunks. The child waits while every chunk holds bytes that some
- *   replica has not fetched. As long as the child has free chunks, none are released, so that more replicas can join.
+ *   rdma-replication-snapshot-memory limits the chunks. The save waits while every chunk holds bytes that some
+ *   replica has not fetched. As long as it has free chunks, none are released, so that more replicas can join.
  *
  * CPU
- *   The child has a lower priority than the server, so that clients come first if all CPUs are busy. The
- *   synchronization takes no longer for it: the child is faster than the replicas, which load what they fetch.
+ *   A child has a lower priority than the server, so that clients come first if all CPUs are busy. The
+ *   synchronization takes no longer for it: the child is faster than the replicas, which load what they fetch. The
+ *   thread of a save without fork keeps the priority: it only copies what the main thread has serialized, at the pace
+ *   that the main thread leaves to clients.
  *
  * Slow replicas
- *   The slowest replica holds back the others and the child. The server adds up the time for which others wait for it.
+ *   The slowest replica holds back the others and the save. The server adds up the time for which others wait for it.
  *   When this exceeds rdma-replication-max-wait, the slow replica's synchronization fails, and it tries again later. It
  *   also fails if the replica sends nothing for repl-timeout.
  *
@@ -33,15 +35,13 @@
  * Main thread only. */
 #ifndef REPL_PULL_PRIMARY_H
 #define REPL_PULL_PRIMARY_H
-#include "formats/sink.h"
+#include "persistence/background_save.h"
 #include "server/clients/client.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 struct pull_reader; /* a replica that takes part */
 struct pull_events {
-    /* In the child: writes the data set as an RDB file to the sink, and calls child_report(). 0 or a negative errno. */
-    int (*save)(struct sink *sink);
     /* The replica has fetched everything, and the reader is freed. The stream may follow. */
     void (*delivered)(void *owner);
     /* The synchronization failed, and the reader is freed. The owner closes the client. */
@@ -69,8 +69,8 @@ struct pull_status {
 bool pull_possible(const struct client *client);
 /* Whether it can fetch sealed snapshots only, which are encrypted (pull/seal.h): the connection uses TLS. */
 bool pull_needs_seal(const struct client *client);
-/* Forks. 0 or a negative errno: -EBUSY while a snapshot is held or another child runs. */
-int pull_start(const struct pull_events *events, bool sealed);
+/* 0 or a negative errno: -EBUSY while a snapshot is held or another save or child runs. */
+int pull_start(const struct pull_events *events, const struct save_content *content, bool sealed);
 bool pull_active(void);              /* a snapshot is held */
 bool pull_joinable(bool needs_seal); /* one of this kind is held, and none of its chunks is released */
 /* Adds a replica and registers the memory for it; sends nothing. NULL: it failed; `error`: the reason, static. */
@@ -89,7 +89,7 @@ static inline bool pull_possible(const struct client *client) {
 static inline bool pull_needs_seal(const struct client *client) {
     return false;
 }
-static inline int pull_start(const struct pull_events *events, bool sealed) {
+static inline int pull_start(const struct pull_events *events, const struct save_content *content, bool sealed) {
     return -1;
 }
 static inline bool pull_active(void) {
