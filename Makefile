@@ -277,7 +277,7 @@ $(B)/%.o: %.c
 
 # Unit tests: one program a file, each linked with every layer but main and the tools.
 UNIT_PROGRAMS := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT))
-$(B)/unit/%: $(B)/tests/unit/%.o $(call objects,$(COMMON) $(SERVER))
+$(B)/unit/%: $(B)/tests/unit/%.o $(B)/tests/unit/unit.o $(call objects,$(COMMON) $(SERVER))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS) $(LIBS_SERVER) $(LIBS_CMOCKA)
@@ -450,7 +450,7 @@ help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
-    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(wildcard tests/simulation/*.c) $(HELPERS) $(SOCKET_CASES) \
-    $(FUZZ) tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
+    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) tests/unit/unit.c $(wildcard tests/simulation/*.c) \
+    $(HELPERS) $(SOCKET_CASES) $(FUZZ) tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
 -include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT) $(RUN)) \
     $(call objects,src/client/run/run_main.c))

@@ -88,6 +88,13 @@ static void time_set(int64_t ms) {
     clock_cache.wall_us = ms * 1000;
 }
 
+/* So that leak checkers see nothing. */
+static void fixture_end(void) {
+    memory_output_free(&reply_memory);
+    memory_output_free(&propagated_memory);
+    memory_output_free(&events_memory);
+}
+
 static int fixture_setup(void **state) {
     static bool registered;
     if (!registered) {
@@ -96,6 +103,7 @@ static int fixture_setup(void **state) {
         memory_output_init(&reply_memory);
         memory_output_init(&propagated_memory);
         memory_output_init(&events_memory);
+        atexit(fixture_end);
         registered = true;
     }
     if (!clock_cache.frozen) clock_freeze();
@@ -115,14 +123,6 @@ static int fixture_teardown(void **state) {
     client_free(client);
     keyspace_free(server.keyspace);
     server.keyspace = NULL;
-    return 0;
-}
-
-/* For the last test of a program, so that leak checkers see nothing. */
-static int fixture_end(void **state) {
-    memory_output_free(&reply_memory);
-    memory_output_free(&propagated_memory);
-    memory_output_free(&events_memory);
     return 0;
 }
 

@@ -105,7 +105,3 @@ TEST(a_rewrite_replaces_the_base_and_retires_what_it_covers) {
     assert_string_equal(aof_manifest_add_base(manifest, "appendonly.aof", false)->name, "appendonly.aof.3.base.aof");
     aof_manifest_free(manifest);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

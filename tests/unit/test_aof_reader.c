@@ -194,7 +194,3 @@ TEST(a_disk_that_fails_is_no_end_of_a_file) {
     aof_reader_free(&reader);
     source_free(&source);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -675,7 +675,3 @@ TEST(the_next_slot_is_found_like_bit_by_bit) {
         }
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

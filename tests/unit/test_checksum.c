@@ -82,6 +82,3 @@ TEST(lzf_says_when_it_is_not_worth_it) {
     assert_false(lzf_unpack(SLICE(""), packed, 1));
     assert_false(lzf_unpack(SLICE("\xff\xff\xff"), packed, sizeof packed));
 }
-int main(void) {
-    return RUN_TESTS();
-}

@@ -425,7 +425,3 @@ TEST(no_plan_leaves_keys_behind) {
     }
     assert_in_range(planned, 10000, 20000);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

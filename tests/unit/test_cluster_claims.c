@@ -535,7 +535,3 @@ TEST(a_claim_of_the_file_is_not_spread) {
     assert_int_equal(sim.machines[1].sent[BUS_UPDATE], before + 1);
     sim_free(&sim);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

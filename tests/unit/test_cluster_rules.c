@@ -779,7 +779,3 @@ TEST(ids_that_begin_alike_are_told_apart) {
     mem_free(stranger);
     nodes_free(&nodes);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -47,7 +47,3 @@ TEST(the_simulation_finds_writes_that_a_migration_loses) {
 TEST(slots_find_an_owner_after_migrations_and_changes_of_the_members) {
     simulate_seeds("447", "--members", "--migrations");
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

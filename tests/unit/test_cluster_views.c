@@ -285,7 +285,3 @@ TEST(endpoints_depend_on_kind_family_and_options) {
     client_free(client);
     this_cluster = NULL;
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -138,7 +138,3 @@ TEST(test_sha256) {
     assert_sha256(slice_make(many, 64), "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
     assert_sha256(slice_make(many, sizeof many), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -109,7 +109,3 @@ TEST(the_memory_for_strangers_is_bounded) {
         assert_int_equal(copied_owner_is_unknown(slot), slot < STRANGERS);
     end();
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -645,7 +645,3 @@ FIXTURE_TEST(closing_and_reset_tell_every_feature) {
     server.loop = NULL;
     client = NULL;
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

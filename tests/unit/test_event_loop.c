@@ -760,7 +760,3 @@ LOOP_TEST(posts_that_never_run_are_dropped_with_their_loop) {
     assert_int_equal(posts_run, 1);
     assert_int_equal(unsent.count, 0);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

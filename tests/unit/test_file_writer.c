@@ -318,7 +318,3 @@ FIXTURE_TEST(a_child_does_not_hold_the_lock) {
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -71,6 +71,3 @@ FIXTURE_TEST(values_grow_and_shrink_in_a_table) {
     replies("DEL h", ":1\r\n");
     replies("HSTRLEN copy long", ":85\r\n");
 }
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

@@ -439,7 +439,3 @@ FIXTURE_TEST(a_replica_waits_for_its_primary) {
     replies("EXISTS h", ":1\r\n");
     store_settings.keep_expired = false;
 }
-
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

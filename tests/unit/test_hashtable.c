@@ -553,7 +553,3 @@ TEST(parts_do_not_depend_on_the_size) {
         hashtable_free(t);
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -78,7 +78,3 @@ TEST(items_leave_in_order) {
     assert_true(heap.capacity <= 4); /* its memory was freed with them */
     heap_clear(&heap);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -54,7 +54,3 @@ TEST(merging_adds_up) {
     histogram_free(a);
     histogram_free(b);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

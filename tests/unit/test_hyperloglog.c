@@ -83,7 +83,3 @@ TEST(an_estimate_is_close_for_every_cardinality) {
         assert_true(fabs((double)hll_estimate(registers) - (double)added) <= 1 + (double)added * 0.04);
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

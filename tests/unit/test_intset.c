@@ -117,6 +117,3 @@ TEST(damaged_bytes_are_refused) {
     assert_false(intset_validate((const uint8_t *)"\x08\0\0\0\xff\xff\xff\xff\1\0\0\0\0\0\0\0", 16, true));
     assert_false(intset_validate((const uint8_t *)"\2\0\0\0", 4, true));
 }
-int main(void) {
-    return RUN_TESTS();
-}

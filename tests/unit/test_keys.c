@@ -313,7 +313,3 @@ FIXTURE_TEST(events_reach_only_their_listeners) {
     notify_set_classes(&event_listener, ~0u);
     assert_int_equal(notify_wanted, ~0u);
 }
-
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

@@ -74,6 +74,3 @@ FIXTURE_TEST(packed_nodes_read_as_they_were) {
     replies("LLEN copy", ":50\r\n");
     replies("OBJECT ENCODING copy", "$9\r\nquicklist\r\n");
 }
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

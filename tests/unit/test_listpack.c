@@ -320,7 +320,3 @@ TEST(a_listpack_is_limited_to_a_gibibyte) {
     assert_false(listpack_has_space(NULL, LISTPACK_BYTES_MAX));
     assert_false(listpack_has_space(NULL, SIZE_MAX));
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

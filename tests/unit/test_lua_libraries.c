@@ -356,7 +356,3 @@ SNIPPETS(bit_operations_have_32_bits) {
     };
     run_all(snippets, sizeof snippets / sizeof *snippets);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

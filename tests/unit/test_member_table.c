@@ -99,7 +99,3 @@ TEST(an_index_is_made_once_when_it_pays) {
     assert_true(member_table_find(&index.table, &value)->score == 300);
     member_index_free(&index);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -233,7 +233,3 @@ TEST(list_keeps_order_and_lets_elements_leave) {
     list_insert_before(&list, &elements[4].link, &elements[1].link);
     assert_ptr_equal(list_next(&list, &elements[2].link), &elements[1].link);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -30,7 +30,3 @@ TEST(addresses_of_the_same_memory_are_found) {
     munmap(memory, PAGES * page);
     close(fd);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

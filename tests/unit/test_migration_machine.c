@@ -556,7 +556,3 @@ TEST(who_does_not_lead_for_certain_says_nothing) {
     for (enum outcome_job job = OUTCOME_JOB_UNKNOWN; job <= OUTCOME_JOB_FAILED; job++)
         assert_int_equal(DECIDE(.job = job, .committed = true, .owns = true, .with_source = true), OUTCOME_LATER);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -136,7 +136,3 @@ TEST(what_is_in_a_list_is_in_it_once) {
 TEST(references_do_not_go_below_zero) {
     assert_report(report_of(release_unheld), "blob.c:", "'before > 0' is not true");
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -305,7 +305,3 @@ TEST(the_log_has_the_lines_of_valkey) {
         assert_string_equal(text, cases[i].text);
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -286,7 +286,3 @@ TEST(human_readable_sizes_have_two_decimals) {
         assert_string_equal(text, cases[i].text);
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -77,7 +77,3 @@ TEST(a_thread_can_be_pinned_and_an_empty_list_leaves_it) {
     assert_int_equal(pin_thread("0-"), -EINVAL);
     assert_int_equal(pin_thread("1023"), -EINVAL); /* no such CPU here */
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -268,7 +268,3 @@ TEST(the_memory_asked_for_bounds_the_chunks) {
     }
     pull_arena_free(NULL);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

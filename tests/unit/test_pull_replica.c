@@ -459,8 +459,4 @@ int main(int argc, char **argv) {
     if (!rdma_device_arranged(argv[0])) return 1;
     return RUN_TESTS_WITH(use_rdma, NULL);
 }
-#else
-int main(void) {
-    return 0;
-}
 #endif

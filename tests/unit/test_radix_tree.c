@@ -212,6 +212,3 @@ TEST(an_iterator_goes_on_from_its_key_after_a_change) {
     radix_iterator_free(&it);
     radix_tree_free(tree, NULL);
 }
-int main(void) {
-    return RUN_TESTS();
-}

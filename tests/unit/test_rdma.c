@@ -769,8 +769,4 @@ int main(int argc, char **argv) {
     failed += cmocka_run_group_tests_name("rdma, base protocol", base_tests, use_base_protocol, NULL);
     return failed + cmocka_run_group_tests_name("rdma, large buffers", large_tests, use_large_buffers, NULL);
 }
-#else
-int main(void) {
-    return 0;
-}
 #endif

@@ -264,7 +264,3 @@ FIXTURE_TEST(sparse_slabs_become_free) {
         mem_free(blocks[i]);
     }
 }
-
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

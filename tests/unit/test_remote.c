@@ -589,7 +589,3 @@ FIXTURE_TEST(the_memory_of_a_new_connection_is_no_growth) {
     remote_report_growth(0);
     close(fd);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

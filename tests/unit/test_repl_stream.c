@@ -224,7 +224,3 @@ TEST(a_blob_is_shared_not_copied) {
     assert_false(blob_is_shared(blob));
     blob_release(blob);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

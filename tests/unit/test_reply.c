@@ -138,7 +138,3 @@ TEST_WITH(aggregates_of_unknown_length, setup, teardown) {
     reply_deferred_end(&r2, &outer, REPLY_ARRAY, 0);
     expect("*0\r\n");
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

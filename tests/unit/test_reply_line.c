@@ -41,7 +41,3 @@ TEST(a_line_has_at_most_its_limit) {
     expect(SLICE("123456789012345\r\n"), -EMSGSIZE, SLICE(""));
     expect(SLICE("1234567890123456"), -EMSGSIZE, SLICE(""));
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -254,7 +254,3 @@ TEST(rubbish) {
         assert_int_equal(count_by(stream, 1, &errors), whole);
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -490,7 +490,3 @@ TEST(rubbish) {
         memory_output_free(&meaning);
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

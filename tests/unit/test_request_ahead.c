@@ -95,7 +95,3 @@ TEST(random_bytes_do_no_harm) {
         free(text);
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

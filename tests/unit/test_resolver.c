@@ -31,7 +31,3 @@ TEST(thousands_of_names_that_are_in_use_resolve) {
         }
     }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

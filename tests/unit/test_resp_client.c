@@ -248,7 +248,3 @@ FIXTURE_TEST(a_reply_without_a_request_and_nonsense_end_it) {
     say("nonsense\r\n");
     turn_until(is_ended);
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -59,7 +59,3 @@ TEST(without_save_points_none_is_due) {
     assert_null(save_point_due(UINT64_MAX, INT64_MAX));
     assert_shown("");
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

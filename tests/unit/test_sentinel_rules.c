@@ -502,7 +502,3 @@ FIXTURE_TEST(a_promoted_replica_that_dies_is_the_primary_nevertheless) {
     assert_non_null(strstr(events, "+switch-master"));
     assert_string_equal(group->address.ip, "10.0.0.2");
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -64,6 +64,3 @@ FIXTURE_TEST(reads_notify_only_misses) {
     does("SINTER s none", "*0\r\n", 0, "", "keymiss(none) ");
     does("SRANDMEMBER s 5", "*1\r\n$1\r\na\r\n", 0, "", "");
 }
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

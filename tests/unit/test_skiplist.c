@@ -116,6 +116,3 @@ TEST(equal_scores_are_ordered_by_bytes) {
     for (size_t i = 0; i < 7; i++) assert_ptr_equal(skiplist_at(list, i), order[i]);
     skiplist_free(list);
 }
-int main(void) {
-    return RUN_TESTS();
-}

@@ -800,7 +800,3 @@ TEST(corruption_anywhere_is_rejected_or_harmless) {
             stream_free(exchanged(stream));
         }
 }
-
-int main(void) {
-    return RUN_TESTS();
-}

@@ -261,7 +261,3 @@ FIXTURE_TEST(key_flags_of_set_depend_on_its_options) {
     assert_int_equal(command_find_keys(set, 4, get, &position, 1), 1);
     assert_int_equal(position.flags, KEY_RW | KEY_ACCESS | KEY_UPDATE);
 }
-
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

@@ -248,7 +248,3 @@ FIXTURE_TEST(lcs_refuses) {
     replies("SETRANGE y 12000 a", ":12001\r\n");
     unchanged("LCS x y LEN", "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len\r\n");
 }
-
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

@@ -52,6 +52,3 @@ FIXTURE_TEST(storing_results) {
     does("ZDIFFSTORE a 2 a b", ":1\r\n", 1, "ZDIFFSTORE a 2 a b\n", "zdiffstore(a) ");
     replies("ZRANGE a 0 -1", "*1\r\n$1\r\nx\r\n");
 }
-int main(void) {
-    return RUN_TESTS_WITH(NULL, fixture_end);
-}

@@ -1,11 +1,9 @@
 /* unit.h: cmocka, with the headers that it needs before it, and the list of the tests of a program.
  *
  *     TEST(a_key_expires_after_its_millisecond) { … }
- *     int main(void) {
- *         return RUN_TESTS();
- *     }
  *
- * Each TEST puts itself on the list, so none can be forgotten. They run in the order of the file. */
+ * Each TEST puts itself on the list, so none can be forgotten. They run in the order of the file. A program that must
+ * prepare something has its own main(), which returns RUN_TESTS(). */
 #ifndef TESTS_UNIT_UNIT_H
 #define TESTS_UNIT_UNIT_H
 #include <setjmp.h>
@@ -15,14 +13,15 @@
 
 #include <cmocka.h>
 
-static __attribute__((unused)) struct CMUnitTest unit_tests[64];
+enum { UNIT_TESTS_MAX = 64 };
+extern struct CMUnitTest unit_tests[UNIT_TESTS_MAX];
 
 /* `set_up` and `tear_down` (NULL: none) run before and after this test. Its function has the parameter `state`. */
 #define TEST_WITH(name, set_up, tear_down) UNIT_TEST(name, set_up, tear_down, __COUNTER__)
 #define UNIT_TEST(name, set_up, tear_down, index)                                                                      \
     static void name(void **state);                                                                                    \
     static __attribute__((constructor)) void name##_is_listed(void) {                                                  \
-        _Static_assert((index) < sizeof unit_tests / sizeof unit_tests[0], "more tests than unit_tests[] holds");      \
+        _Static_assert((index) < UNIT_TESTS_MAX, "raise UNIT_TESTS_MAX");                                              \
         unit_tests[index] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(name, set_up, tear_down);               \
     }                                                                                                                  \
     static void name(void **state)
