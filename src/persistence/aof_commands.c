@@ -407,7 +407,6 @@ int aof_entries_add(struct aof_entries *entries, int db, const struct entry *ent
 struct aof_text_writer {
     struct sink *sink;
     struct aof_entries entries;
-    bool in_child;
     int error; /* a module could not write a key */
     uint64_t keys;
 };
@@ -417,15 +416,14 @@ static void write_keys(struct aof_text_writer *writer, struct db *db, int slot) 
     struct db_iterator *it = db_iterate(db, slot);
     for (struct entry *entry; !writer->error && !sink_error(writer->sink) && (entry = db_iterate_next(it));) {
         writer->error = aof_entries_add(&writer->entries, db_id(db), entry);
-        writer->keys++;
-        if (writer->in_child) child_report(writer->keys);
+        child_report(++writer->keys);
         if (persistence_settings.key_save_delay) persistence_delay(persistence_settings.key_save_delay);
     }
     db_iterate_end(it);
 }
 
-int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child) {
-    struct aof_text_writer writer = {.sink = sink, .in_child = in_child};
+int aof_commands_write(struct sink *sink, struct keyspace *keyspace) {
+    struct aof_text_writer writer = {.sink = sink};
     aof_entries_begin(&writer.entries, &sink->out);
     for (int id = 0; id < keyspace_databases(keyspace); id++) {
         struct db *db = keyspace_db(keyspace, id);

@@ -300,7 +300,7 @@ static void create_base(void) {
     struct aof_file *base = aof_manifest_add_base(aof.manifest, aof_settings.file_name, aof_settings.rdb_preamble);
     log_notice("Creating AOF base file %s on server start", base->name);
     aof_directory_create();
-    int error = aof_base_write(aof_path(base->name), aof_settings.rdb_preamble, false, false);
+    int error = aof_base_write(aof_path(base->name), aof_settings.rdb_preamble);
     if (error) {
         log_warning("Error writing the AOF base file %s: %s", base->name, strerror(-error));
         give_up("The append-only file cannot be created. Exiting.");

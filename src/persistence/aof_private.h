@@ -140,8 +140,8 @@ int aof_incremental_open(void); /* opens the manifest's last incremental file fo
 int aof_rewrite_start(void);
 bool aof_rewrite_running(void);
 void aof_rewrite_cancel(void);
-/* Writes the data set as a base file, in the child of a rewrite or at start. 0 or a negative errno. */
-int aof_base_write(const char *path, bool as_rdb, bool incremental_fsync, bool in_child);
+/* Writes the data set as a base file, in this thread. 0 or a negative errno. */
+int aof_base_write(const char *path, bool as_rdb);
 
 /* --- aof_load.c --- */
 
@@ -158,5 +158,5 @@ struct aof_entries { /* private */
 };
 void aof_entries_begin(struct aof_entries *entries, struct output *out);
 int aof_entries_add(struct aof_entries *entries, int db, const struct entry *entry);
-int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child);
+int aof_commands_write(struct sink *sink, struct keyspace *keyspace);
 #endif

@@ -1,7 +1,8 @@
 /* aof_rewrite.c: replaces the files, which grow with every write, by one that has the data set.
  *
  *     1  The main thread creates a new incremental file and appends it to the manifest. Changes go there from now on.
- *     2  A child process writes the data set of this moment to temp-rewriteaof-bg-PID.aof.
+ *     2  A background save (background_save.h) writes the data set of this moment to temp-rewriteaof-bg-PID.aof: a
+ *        child process or a thread, as bgsave-default-method says. PID is that of the process that writes.
  *     3  The main thread renames it, and saves a manifest with this base and the new incremental file.
  *     4  The files that they replace are deleted.
  *
@@ -10,17 +11,14 @@
  *
  * After CONFIG SET appendonly yes, the first rewrite creates the manifest in step 3. Until then changes go to
  * temp-appendonly.aof.incr, which is in no manifest. */
-#include "formats/rdb_file.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "persistence/aof_private.h"
 #include "persistence/persistence.h"
-#include "persistence/snapshot.h"
-#include "server/cluster_hooks.h"
+#include "persistence/background_save.h"
 #include "server/process/child.h"
-#include "server/repl_hooks.h"
-#include "server/script_hooks.h"
+#include "server/process/process.h"
 #include "server/server_events.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -31,66 +29,89 @@
 
 enum { SYNC_BYTES = 4 * 1024 * 1024 };
 
-static struct {
-    struct child_job job;
-    char temporary[64]; /* the file that the child writes */
-    bool as_rdb;        /* its format; aof-use-rdb-preamble may change during the rewrite */
-    pid_t pid;
-} rewrite;
+/* --- Writing a base file, in the background or at start --- */
 
-/* --- Writing a base file, in the child or at start --- */
+struct base_file {
+    int directory; /* AT_FDCWD, or the descriptor of a directory that `path` is relative to */
+    const char *path;
+    bool checksum;
+    uint64_t sync_interval;
+};
 
-static void on_progress(void *context, uint64_t keys, uint64_t bytes) {
-    if (*(bool *)context) child_report(keys);
+static struct base_file base_file(const char *path, bool as_rdb, bool incremental_fsync) {
+    return (struct base_file){.directory = AT_FDCWD,
+                              .path = path,
+                              .checksum = as_rdb && persistence_settings.checksum,
+                              .sync_interval = incremental_fsync ? SYNC_BYTES : 0};
+}
+static struct save_content base_content(bool as_rdb) {
+    return (struct save_content){.format = as_rdb ? SAVE_RDB : SAVE_COMMANDS, .aof_base = true};
 }
 
-static void on_key(void *context) {
-    persistence_delay(persistence_settings.key_save_delay);
-}
-
-int aof_base_write(const char *path, bool as_rdb, bool incremental_fsync, bool in_child) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+static int base_open(const struct base_file *file, struct sink *sink) {
+    int fd = openat(file->directory, file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return -errno;
-    struct sink sink;
-    sink_init_fd(&sink, fd);
-    sink.checksum = as_rdb && persistence_settings.checksum;
-    sink.sync_interval = incremental_fsync ? SYNC_BYTES : 0;
-    struct rdb_aux aux[REPL_AUX_MAX + CLUSTER_AUX_MAX];
-    struct rdb_save_params params = {.aux = aux,
-                                     .aux_count = repl_hooks ? repl_hooks->write_aux(aux) : 0,
-                                     .aof_base = true,
-                                     .progress = on_progress,
-                                     .key_saved = in_child && persistence_settings.key_save_delay ? on_key : NULL,
-                                     .context = &in_child};
-    if (cluster_hooks) params.aux_count += cluster_hooks->write_aux(&aux[params.aux_count]);
-    if (cluster_hooks) params.import_count = cluster_hooks->imports(&params.imports);
-    if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
-    int error =
-        as_rdb ? rdb_save(&sink, server.keyspace, &params) : aof_commands_write(&sink, server.keyspace, in_child);
-    if (!error) error = sink_sync(&sink);
-    sink_free(&sink);
-    close(fd);
-    if (error) unlink(path);
+    sink_init_fd(sink, fd);
+    sink->checksum = file->checksum;
+    sink->sync_interval = file->sync_interval;
+    return 0;
+}
+static int base_close(const struct base_file *file, struct sink *sink, int error) {
+    if (!error) error = sink_sync(sink);
+    sink_free(sink);
+    if (close(sink->fd) < 0 && !error) error = -errno; /* NFS may report a full disk only here */
+    if (error) unlinkat(file->directory, file->path, 0);
     return error;
 }
 
-static void temporary_name(char name[static 64], pid_t pid) {
-    snprintf(name, 64, "temp-rewriteaof-bg-%d.aof", (int)pid);
+int aof_base_write(const char *path, bool as_rdb) {
+    struct sink sink;
+    struct base_file file = base_file(path, as_rdb, false);
+    struct save_content content = base_content(as_rdb);
+    int error = base_open(&file, &sink);
+    return error ? error : base_close(&file, &sink, save_write(&sink, &content));
 }
 
-static int run_child(struct child_job *job) {
-    char name[64];
-    temporary_name(name, getpid());
-    server_event(EVENT_PERSISTENCE, PERSISTENCE_AOF_START, NULL);
-    int error = aof_base_write(name, rewrite.as_rdb, aof_settings.rewrite_incremental_fsync, true);
-    server_event(EVENT_PERSISTENCE, error ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
-    if (error) {
-        log_warning("Write error while rewriting the append-only file: %s", strerror(-error));
-        return 1;
+/* --- In the background --- */
+
+static struct {
+    struct background_save save;
+    /* Do not change during a rewrite. */
+    struct base_file file;
+    char temporary[64]; /* file.path */
+    bool as_rdb;        /* its format; aof-use-rdb-preamble may change during the rewrite */
+} rewrite;
+
+static void name_temporary(pid_t pid) {
+    snprintf(rewrite.temporary, sizeof rewrite.temporary, "temp-rewriteaof-bg-%d.aof", (int)pid);
+}
+
+static void log_write_error(int error) {
+    if (error != -ECANCELED) log_warning("Write error while rewriting the append-only file: %s", strerror(-error));
+}
+
+/* In the child, which tells modules itself, or on the thread. */
+static int rewrite_begin(struct background_save *save, struct sink *sink) {
+    bool child = save->method == SAVE_FORK;
+    if (child) {
+        name_temporary(getpid());
+        rewrite.file.directory = AT_FDCWD;
+        server_event(EVENT_PERSISTENCE, PERSISTENCE_AOF_START, NULL);
     }
-    log_notice("Successfully created the temporary AOF base file %s", name);
-    child_report_end();
-    return 0;
+    int error = base_open(&rewrite.file, sink);
+    if (error && child) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
+    if (error) log_write_error(error);
+    return error;
+}
+static int rewrite_end(struct background_save *save, struct sink *sink, int error) {
+    error = base_close(&rewrite.file, sink, error);
+    if (save->method == SAVE_FORK)
+        server_event(EVENT_PERSISTENCE, error ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
+    if (error)
+        log_write_error(error);
+    else
+        log_notice("Successfully created the temporary AOF base file %s", rewrite.temporary);
+    return error;
 }
 
 /* --- The end --- */
@@ -162,13 +183,21 @@ static void start_again(void) {
     aof_closed();
 }
 
-static void done(struct child_job *job, int status, int signal) {
+static void directory_close(void) {
+    process_finished_file(rewrite.temporary);
+    close(rewrite.file.directory);
+}
+
+static void rewrite_done(struct background_save *save, int status, int signal) {
+    bool forked = save->method == SAVE_FORK;
     aof.rewrite_seconds = (clock_mono_ms() - aof.rewrite_started_ms) / 1000;
     aof.rewrite_started_ms = 0;
-    aof.last_cow = child_last_cow();
+    aof.last_cow = forked ? child_last_cow() : 0;
+    if (!forked) server_event(EVENT_PERSISTENCE, status || signal ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
     if (!status && !signal) {
         log_notice("Background AOF rewrite terminated with success");
         if (adopt() == 0) {
+            directory_close();
             succeeded();
             return;
         }
@@ -183,7 +212,8 @@ static void done(struct child_job *job, int status, int signal) {
         log_warning("Background AOF rewrite terminated with error");
         aof_rewrite_failed();
     }
-    unlink(rewrite.temporary);
+    unlinkat(rewrite.file.directory, rewrite.temporary, 0);
+    directory_close();
     start_again();
 }
 
@@ -221,30 +251,61 @@ static int begin_file(void) {
     return 0;
 }
 
+static int directory_open(void) {
+    int directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0) return -errno;
+    rewrite.file = base_file(rewrite.temporary, rewrite.as_rdb, aof_settings.rewrite_incremental_fsync);
+    rewrite.file.directory = directory;
+    return 0;
+}
+
+static const struct background_save_ops rewrite_ops = {
+    .begin = rewrite_begin, .end = rewrite_end, .done = rewrite_done};
+
+static int rewrite_start(enum save_method method) {
+    rewrite.as_rdb = aof_settings.rdb_preamble;
+    int error = directory_open();
+    if (error) return error;
+    name_temporary(getpid());
+    process_unfinished_file(rewrite.file.directory, rewrite.temporary);
+    rewrite.save = (struct background_save){.ops = &rewrite_ops,
+                                            .kind = CHILD_AOF,
+                                            .title = "valkey-aof-rewrite",
+                                            .log_name = "AOF rewrite",
+                                            .content = base_content(rewrite.as_rdb)};
+    error = background_save_start(&rewrite.save, method);
+    if (error) directory_close();
+    return error;
+}
+
 int aof_rewrite_start(void) {
+    enum save_method method = background_save_method(SAVE_DEFAULT);
+    bool forks = method == SAVE_FORK;
     if (child_active()) return -EBUSY;
+    if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_AOF_START, NULL);
+    if (child_active()) return -EBUSY; /* a module has started one */
+    /* From here to background_save_start() nothing changes the data: each change is in the base or in the new file. */
     int error = begin_file();
     if (error) {
         aof_rewrite_failed();
+        if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
         return error;
     }
-    rewrite.as_rdb = aof_settings.rdb_preamble;
-    rewrite.job = (struct child_job){
-        .kind = CHILD_AOF, .title = "valkey-aof-rewrite", .log_name = "AOF rewrite", .run = run_child, .done = done};
     aof.rewrite_scheduled = false;
     aof.rewrite_started_ms = clock_mono_ms();
-    pid_t pid = child_start(&rewrite.job);
-    if (pid < 0) {
+    error = rewrite_start(method);
+    if (error) {
         aof.rewrite_started_ms = 0;
         start_again();
-        log_warning("Can't rewrite append only file in background: fork: %s", strerror((int)-pid));
+        log_warning("Can't rewrite append only file in background: %s%s", forks ? "fork: " : "", strerror(-error));
         aof_rewrite_failed();
-        return (int)pid;
+        if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
+        return error;
     }
     aof.rewrites++;
-    rewrite.pid = pid;
-    temporary_name(rewrite.temporary, pid);
-    log_notice("Background append only file rewriting started by pid %d", (int)pid);
+    if (forks) name_temporary(rewrite.save.pid);
+    log_notice("Background append only file rewriting started by pid %d%s", (int)rewrite.save.pid,
+               forks ? "" : ", without fork");
     return 0;
 }
 

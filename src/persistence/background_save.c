@@ -67,8 +67,7 @@ static int write_rdb(struct sink *sink, const struct save_content *content) {
 }
 
 int save_write(struct sink *sink, const struct save_content *content) {
-    return content->format == SAVE_COMMANDS ? aof_commands_write(sink, server.keyspace, server.is_child)
-                                            : write_rdb(sink, content);
+    return content->format == SAVE_COMMANDS ? aof_commands_write(sink, server.keyspace) : write_rdb(sink, content);
 }
 
 /* --- The child --- */

@@ -59,7 +59,7 @@ struct forkless {
     bool stopped;        /* save->ops->stop() was called */
     uint64_t paced_us;   /* rdb-key-save-delay: when the last entries were given, */
     uint64_t paced_keys; /* and how many */
-    bool giving;         /* an entry; a module may turn the event loop meanwhile */
+    bool giving;         /* an entry, or what belongs to none; a module may turn the event loop meanwhile */
     bool paused;         /* writes of clients wait */
     bool slicing;        /* within a slice */
     uint64_t by_slices;  /* entries; commands gave the others */
@@ -171,15 +171,29 @@ static void count_memory(void) {
 
 /* --- Entries --- */
 
-static int entries_begin(struct forkless *f) {
+static void reading_begins(struct forkless *f) {
+    store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
+    f->giving = true;
+}
+static void reading_ends(struct forkless *f, int error) {
+    f->giving = false;
+    store_settings.readers--;
+    if (error && !f->error) f->error = error;
+}
+
+/* The data of modules that belong to no key are written here: a module that changes keys meanwhile makes the save fail,
+ * because the view has begun. */
+static void entries_begin(struct forkless *f) {
     const struct save_content *content = &f->save->content;
     if (content->format == SAVE_COMMANDS) {
         aof_entries_begin(&f->entries.commands, &f->out.out);
-        return 0;
+        return;
     }
     struct rdb_aux aux[SAVE_AUX_MAX];
     struct rdb_save_params params = save_params(aux, content);
-    return rdb_entries_begin(&f->entries.rdb, &f->out.out, server.keyspace, &params);
+    reading_begins(f);
+    int error = rdb_entries_begin(&f->entries.rdb, &f->out.out, server.keyspace, &params);
+    reading_ends(f, error);
 }
 
 static int entries_add(struct forkless *f, int db, const struct entry *entry) {
@@ -204,12 +218,8 @@ static void give_entry(void *context, int db, const struct entry *entry) {
         f->error = -EDEADLK;
         return;
     }
-    store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
-    f->giving = true;
-    int error = entries_add(f, db, entry);
-    f->giving = false;
-    store_settings.readers--;
-    if (error) f->error = error;
+    reading_begins(f);
+    reading_ends(f, entries_add(f, db, entry));
 }
 
 /* --- The end --- */
@@ -364,13 +374,13 @@ int forkless_start(struct background_save *save) {
     background_worker_submit(f->worker, begin_sink, f);
     deferred_output_init(&f->out, batch_full, f);
     f->out.uncompressed = save->content.uncompressed;
-    f->error = entries_begin(f);
     if (!save->content.without_keys)
         f->view = data_view_start(server.keyspace, NULL, &(struct data_view_reader){.entry = give_entry, .context = f});
     save->keys_total = f->view ? data_view_keys(f->view) : 0;
     f->reservation = (struct child_reservation){
         .kind = save->kind, .kill = forkless_kill, .keys_total = save->keys_total, .started_ms = clock_mono_ms()};
     child_reserve(&f->reservation);
+    entries_begin(f);
     if (!f->view) end_entries(f);
     if (server.loop) event_timer_set(server.loop, &f->timer, 1, forkless_turn);
     return 0;

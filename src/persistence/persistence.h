@@ -1,10 +1,11 @@
 /* persistence.h: persistence: snapshots (RDB files), the append-only file, and loading them at start.
  *
- *   snapshot.h     writes the data set to `dbfilename`, in the server (SAVE) or in a child process (BGSAVE)
- *   forkless.h     writes it in the server, while commands are executed
- *   save_points.h  when a snapshot is due
- *   aof.h          appends each write to the append-only file, rewrites and loads it
- *   loading.h      loads a file while clients get the error LOADING
+ *   background_save.h  writes the data set of one moment for the two below and for replication, by one of two methods:
+ *                      in a child process, or in the server while commands are executed (forkless.h)
+ *   snapshot.h         writes it to `dbfilename`, in the background (BGSAVE) or while nothing else happens (SAVE)
+ *   save_points.h      when a snapshot is due
+ *   aof.h              appends each write to the append-only file, rewrites and loads it
+ *   loading.h          loads a file while clients get the error LOADING
  *
  * A snapshot never damages the previous one: it is written to temp-PID.rdb or temp-forkless-PID.rdb, synced to disk,
  * and then renamed.
