@@ -544,7 +544,8 @@ static void rdma_tls_close(struct connection *conn) {
     if (conn->state == CONN_OPEN && takes_output(t) && !conn->drops_output) {
         conn->state = CONN_CLOSED; /* no callback follows */
         output_run(t, CLOSING_MAX);
-        if (!t->broken) {
+        /* A peer that reads close_notify has the complete stream. */
+        if (!t->broken && !output_queue_pending(&t->output, &conn->out)) {
             tls_errors_clear();
             SSL_shutdown(t->ssl);
             tls_errors_clear();
