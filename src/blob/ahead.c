@@ -14,7 +14,7 @@
 
 enum {
     ITEMS_MAX = 16,
-    BYTES_MAX = 12 * 1024 * 1024, /* of values; beyond that nothing begins */
+    BYTES_MAX = 64 * 1024 * 1024, /* of values; beyond that nothing begins */
     ARGUMENTS_MAX = 64,
 };
 

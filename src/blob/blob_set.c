@@ -318,7 +318,7 @@ struct ahead_item *ahead_begin(struct client *client, int argc, const struct sli
     if (is_refused(client, &call) || !read_request(&call, texts, true, &request, ranges)) return NULL;
     if (request.length > limit) return NULL;
     const struct entry *entry = db_find(client->db, argv[1], LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
-    if (!conditions_hold(&call, &request, entry) || !transfer_may_begin(client, request.length)) return NULL;
+    if (!conditions_hold(&call, &request, entry) || !transfer_may_begin_ahead(client, request.length)) return NULL;
     if (server_settings.maxmemory && mem_used() + request.length > (size_t)server_settings.maxmemory) return NULL;
     struct blob *blob = blob_try_new_large((size_t)request.length);
     if (!blob) return NULL;

@@ -150,8 +150,8 @@ static void limit_wait_over(void *state) {
     if (waiting.len) wake(); /* the next one may have waited for this one */
 }
 
-bool transfer_may_begin(const struct client *client, uint64_t bytes) {
-    return may_begin(client, bytes, NULL);
+bool transfer_may_begin_ahead(const struct client *client, uint64_t bytes) {
+    return all_bytes + bytes <= (uint64_t)max_memory / 2 && may_begin(client, bytes, NULL);
 }
 
 bool transfer_admit(struct call *call, uint64_t bytes) {

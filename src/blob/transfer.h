@@ -22,8 +22,8 @@ typedef void transfer_ended(void *context, int error);
 
 /* Whether the client may begin a transfer of `bytes`. If not, it waits, and its command is called again later. */
 bool transfer_admit(struct call *call, uint64_t bytes);
-/* Whether it could begin at this moment. */
-bool transfer_may_begin(const struct client *client, uint64_t bytes);
+/* Whether one could begin ahead at this moment: such transfers leave half of the memory to others. */
+bool transfer_may_begin_ahead(const struct client *client, uint64_t bytes);
 /* Begins a transfer of the client, and takes over a reference to the blob. It reads the client's memory if `ended` is
  * given, and starts with transfer_flush(); otherwise it writes to it: then it is part of the reply, before what is
  * written next. */

@@ -426,13 +426,14 @@ static int poll_sources(struct event_loop *loop) {
     return done;
 }
 
-/* last_work_us may lag behind the clock (CLOCK_LAG_US). */
+/* last_work_us may lag behind the clock (CLOCK_LAG_US). A source that does not spin may have left work: its
+ * prepare_sleep() says so. */
 static bool sources_busy(const struct event_loop *loop) {
     uint64_t now = clock_mono();
     bool spins = now >= loop->spin_from_us;
     for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = link->next) {
         const struct event_poller *poller = container_of(link, struct event_poller, link);
-        if (poller->last_work_us == now) return true;
+        if (poller->spin_us && poller->last_work_us == now) return true;
         if ((spins || poller->spin_us >= EVENT_SPIN_ALWAYS_US) && now - poller->last_work_us < poller->spin_us)
             return true;
     }

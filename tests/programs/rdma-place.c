@@ -386,19 +386,29 @@ static size_t length_of(const char *word) {
     return strtoull(word, NULL, 10);
 }
 
-/* Blocks of one region, which is used again from its start when it ends. */
+/* Blocks of one region, which is used again from its start when it ends. The requests of a round leave together, as
+ * those of a batch of libvalkeyrdma do. */
 static uint64_t blocks_move(bool get, long blocks, size_t length, const struct region *region, long rounds) {
     uint64_t began = now_us();
     char first;
     for (long round = 0; round < rounds && !closed; round++) {
+        char *requests;
+        size_t all;
+        FILE *to = open_memstream(&requests, &all);
         for (long i = 0; i < blocks; i++) {
-            char key[32], size[24], memory[64];
+            char key[32], size[24], memory[64], *request;
+            size_t one;
             char *get_words[] = {"BLOB.GET", key, memory, size}, *set_words[] = {"BLOB.SET", key, size, memory, size};
             snprintf(key, sizeof key, "block:%ld", i);
             snprintf(size, sizeof size, "%zu", length);
             snprintf(memory, sizeof memory, "@%s+%zu", region->name, (size_t)i * length % (region->size - length + 1));
-            words_send(get ? get_words : set_words, get ? 4 : 5, 1);
+            request = request_make(get ? get_words : set_words, get ? 4 : 5, &one);
+            fwrite(request, 1, one, to);
+            free(request);
         }
+        fclose(to);
+        send_bytes(requests, all);
+        free(requests);
         for (long i = 0; i < blocks; i++)
             if (!reply_take(NULL, &first) || first == '-') closed = true;
     }

@@ -524,14 +524,15 @@ start_server [with_faults {held send:hold,op=read}] {
 
     test "only sets directly behind one, which would be accepted, are read ahead; few bytes are" -needs $held {
         set c [placer]
-        place $c region a 9000000 both
+        place $c region a 40000000 both
         r flushall
         foreach {requests transfers replies} {
             {{get k} {blob.set l 50000 @a+0 50000}} 1 {{$50000 *} +OK}
             {{blob.set l 50000 @a+0 50000} multi {blob.set m 50000 @a+0 50000} exec} 2 {+OK +OK +QUEUED {\*1 *-ERR*}}
             {{blob.set list 50000 @a+0 50000}} 1 {-WRONGTYPE*}
             {{blob.set k 50000 @a+0 50000 nx} {blob.set l 50000 @a+0 50000}} 1 {{$-1} +OK}
-            {{blob.set l 9000000 @a+0 9000000} {blob.set m 9000000 @a+0 9000000} {blob.set n 9 @a+0 9}} 2 {+OK +OK +OK}
+            {{blob.set l 40000000 @a+0 40000000} {blob.set m 40000000 @a+0 40000000} {blob.set n 9 @a+0 9}} 2
+                {+OK +OK +OK}
             {{blob.set l x @a+0 9} {blob.set n 9 @a+0 9}} 1 {-ERR* +OK}
         } {
             r del list
@@ -544,6 +545,24 @@ start_server [with_faults {held send:hold,op=read}] {
             assert_equal +OK [place $c reply]
             foreach pattern $replies {assert_match $pattern [place $c reply] $requests}
             nothing_is_pinned
+        }
+    }
+
+    test "reading ahead leaves half of blob-max-transfer-memory to others" -needs $held {
+        set c [placer]
+        place $c region a 200000 both
+        with_config {blob-max-transfer-memory 200000} {
+            foreach {length transfers} {50000 2 50001 1} {
+                set ahead [blob_field sets_ahead]
+                set_held $c k 50000 @a+0 50000
+                place $c send blob.set l $length @a+0 $length
+                place $c send ping
+                wait_for_condition 5000 {[blob_field transfers] == $transfers}
+                fault_end held
+                foreach reply {+OK +OK +PONG} {assert_equal $reply [place $c reply]}
+                assert_equal [expr {$transfers - 1}] [expr {[blob_field sets_ahead] - $ahead}]
+                nothing_is_pinned
+            }
         }
     }
 

@@ -272,14 +272,28 @@ static bool prepare_test(struct event_poller *poller) {
     return !p->refuse_sleep;
 }
 
+static bool prepare_without_work(struct event_poller *poller) {
+    return ((struct test_poller *)poller)->work == 0;
+}
+
 LOOP_TEST(a_busy_poller_keeps_the_loop_from_sleeping) {
-    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test}, .work = 100};
+    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_without_work}, .work = 100};
     event_poller_add(loop, &p.poller);
     uint64_t sleeps = event_loop_stats(loop)->sleeps;
     event_loop_turn(loop, 0); /* finds the first work */
     while (p.work) event_loop_turn(loop, 1000);
     if (!event_loop_stats(loop)->spin_pauses) assert_int_equal(event_loop_stats(loop)->sleeps, sleeps);
     assert_int_equal(p.polls, 100);
+    event_poller_remove(loop, &p.poller);
+}
+LOOP_TEST(a_poller_that_does_not_spin_lets_the_loop_sleep_right_after_its_work) {
+    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_without_work}, .work = 1};
+    event_poller_add(loop, &p.poller);
+    uint64_t sleeps = event_loop_stats(loop)->sleeps;
+    event_loop_turn(loop, 0);
+    assert_int_equal(p.polls, 1);
+    event_loop_turn(loop, 1000);
+    assert_int_equal(event_loop_stats(loop)->sleeps, sleeps + 1);
     event_poller_remove(loop, &p.poller);
 }
 LOOP_TEST(a_poller_spins_for_its_time_and_then_sleeps) {

@@ -57,9 +57,10 @@ struct rdma_sender {
     size_t chunks;                                  /* chunks that the connection holds, without `control` */
     struct list places;                             /* placements that are not posted yet, or in parts (placement.h) */
     struct list placed;                             /* those that are posted, until their requests have completed */
-    uint32_t place_silent;                          /* bytes of placements since a signalled one */
+    uint64_t place_silent;                          /* bytes of placements since a signalled one */
     bool after_place;                               /* no message was sent since a WRITE of a placement */
-    uint32_t place_reads;                           /* READs of placements that were posted */
+    uint32_t place_reads;                           /* READs of placements that were posted, */
+    uint32_t place_reads_told;                      /* and those up to the last signalled one */
     uint32_t place_read_seqs[RDMA_PLACE_READS_MAX]; /* of the last ones, by their number */
     struct list values;         /* segments of blobs sent without a copy, until their requests have completed */
     struct rdma_chunk *control; /* memory of control messages where the device has no inline sends */

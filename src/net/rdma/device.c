@@ -18,7 +18,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { QUEUE_CAPACITY = 8192 };
+enum {
+    QUEUE_CAPACITY = 8192,
+    MESSAGE_MOST = 1024 * 1024 * 1024,
+    MESSAGE_UNKNOWN = 8 * 1024 * 1024, /* every device takes messages of this length */
+};
 
 /* --- Queue pairs by number --- */
 
@@ -185,6 +189,18 @@ void rdma_queue_pair_destroy(struct rdma_queue_pair *qp) {
 
 /* --- Making and freeing device contexts --- */
 
+/* The longest message that all ports take. */
+static uint32_t longest_message(struct ibv_context *verbs, int ports) {
+    uint32_t longest = MESSAGE_MOST;
+    for (int port = 1; port <= ports; port++) {
+        struct ibv_port_attr attr;
+        uint32_t most = ibv_query_port(verbs, (uint8_t)port, &attr) == 0 ? attr.max_msg_sz : 0;
+        if (!most) most = MESSAGE_UNKNOWN;
+        if (most < longest) longest = most;
+    }
+    return longest;
+}
+
 static void memory_has_work(struct rdma_memory *memory) {
     rdma_loop_tidy_soon(container_of(memory, struct rdma_device, memory)->owner);
 }
@@ -241,6 +257,7 @@ static bool device_open(struct rdma_device *device, const struct rdma_device_han
     device->max_sge =
         device->limits.max_sge > 0 && device->limits.max_sge < RDMA_SGE_MAX ? device->limits.max_sge : RDMA_SGE_MAX;
     device->max_inline = RDMA_INLINE_WANTED;
+    device->max_message = longest_message(device->verbs, device->limits.phys_port_cnt);
     *what = "register memory";
     rdma_shared_add(device);
     struct rdma_chunk *chunk = rdma_chunk_take(&device->memory); /* so that send memory is always available */

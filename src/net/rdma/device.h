@@ -139,6 +139,7 @@ struct rdma_device {
     uint32_t max_inline; /* what creating a queue pair last granted */
     int max_sge;
     uint32_t send_depth, own_depth;
+    uint32_t max_message; /* bytes of a request */
     uint32_t place_piece; /* place.c: bytes of a request of a placement */
     uint32_t placing;     /* large placements in progress: the thread does not spin until the device has moved them */
     bool placed_last;     /* nothing has arrived since a large one ended */

@@ -1,13 +1,16 @@
 /* place.c: placements in the output of a connection. See send.h and net/placement.h.
  *
- * A placement is posted in requests of up to PIECE_MOST bytes, each to one range of the peer. A WRITE reads the value
- * in place, where its memory is registered; other values are copied into send memory, a chunk at a time. A READ writes
- * to the value, which must lie in registered memory. A background thread registers that, and wakes the loop when it
- * has; until then the connection waits.
+ * A placement is posted in requests of up to the device's longest message, each to one range of the peer. A WRITE reads
+ * the value in place, where its memory is registered; other values are copied into send memory, a chunk at a time. A
+ * READ writes to the value, which must lie in registered memory. A background thread registers that, and wakes the loop
+ * when it has; until then the connection waits.
  *
  * Sharing the thread.  A card takes a request of any length in no time. A device that is software may copy the bytes
  * while it is posted, and then all other connections of the thread wait. So the length of a request follows the time
  * that posting one takes, and a connection that has posted for TURN_US goes on in the next turn of the loop.
+ *
+ * Completions.  A completion wakes the thread, with cold caches after a large copy: that costs more than all else that
+ * the thread does for a transfer. So one completion reports several values of a run.
  *
  * Rejected: placements in messages of their own, outside of the output. Held replies (the reply barrier), connections
  * on other threads and lingering connections would each have to keep them in order with the replies. */
@@ -20,16 +23,15 @@
 enum {
     PIECE_LEAST = 64 * 1024,
     PIECE_FIRST = 128 * 1024,
-    PIECE_MOST = 8 * 1024 * 1024, /* every device takes messages of this length */
-    FAST_US = 5,                  /* posting a whole piece takes less: pieces may be longer, … */
-    SLOW_US = 20,                 /* … or more: shorter */
+    FAST_US = 5,              /* posting a whole piece takes less: pieces may be longer, … */
+    SLOW_US = 20,             /* … or more: shorter, … */
+    COPIED_A_US = 128 * 1024, /* … unless not even a copy of the bytes would be that fast */
     TURN_US = 30,
     SLEEP_LEAST = 64 * 1024, /* a transfer of this length takes longer than a sleep and a wake-up */
     /* Bytes of placements of a run that complete together, at most. Nobody waits for those of WRITEs but the memory of
-     * the values. */
-    SILENT_WRITES = 32 * 1024 * 1024,
-    SILENT_READS = 4 * 1024 * 1024,
-    SMALL_READ = 1024 * 1024, /* half of the READs that are possible are done sooner than a sleep and a wake-up */
+     * the values; replies wait for those of READs. */
+    SILENT_WRITES = 256 * 1024 * 1024,
+    SILENT_READS = 16 * 1024 * 1024,
 };
 
 static inline bool is_large(const struct placement *placement) {
@@ -109,28 +111,33 @@ static bool find_memory(struct rdma_connection *c, const struct placement *place
 }
 
 static void adapt_piece(struct rdma_device *device, uint32_t len, uint64_t us) {
-    if (us > SLOW_US && device->place_piece > PIECE_LEAST)
+    uint64_t copy_us = len / COPIED_A_US;
+    if (us > SLOW_US && us > copy_us && device->place_piece > PIECE_LEAST)
         device->place_piece /= 2;
-    else if (us < FAST_US && len == device->place_piece && len < PIECE_MOST)
+    else if ((us < FAST_US || us < copy_us) && len == device->place_piece && len <= device->max_message / 2)
         device->place_piece *= 2;
 }
 
 static bool post_piece(struct rdma_connection *c, struct placement *placement, struct ibv_send_wr *wr, uint32_t len) {
     const char *data = placement->blob->data + placement->done;
     bool whole = placement->done + len == placement->blob->len, reads = placement->from_peer;
-    /* Each completion wakes the thread. The last one of several values is enough, but others make space for more READs.
-     */
     c->send.place_silent += len;
     uint32_t most = reads ? SILENT_READS : SILENT_WRITES;
     bool comes = !reads && !rdma_seq_reached(c->send.last_signalled, c->send.retired); /* then the pump sees to it */
     bool signal = whole && (c->send.place_silent >= most || (c->send.places.len == 1 && !comes));
-    if (reads && len < SMALL_READ && (c->send.place_reads + 1) % ((reads_depth(c) + 1) / 2) == 0) signal = true;
+    /* Others are to be posted while half of the READs that are possible are in flight. */
+    if (reads && c->send.place_reads + 1 - c->send.place_reads_told >= (reads_depth(c) + 1) / 2) signal = true;
     uint32_t copied = wr->sg_list->addr == (uintptr_t)data ? 0 : len;
     if (reads ? !rdma_send_read(c, wr, signal) : !rdma_send_write(c, wr, copied, signal)) return false;
     if (c->end_pending) return false; /* posting failed: the placement is dropped, and perhaps gone */
-    if (rdma_seq_reached(c->send.posted, c->send.last_signalled)) c->send.place_silent = 0;
-    if (!placement->from_peer) c->send.after_place = true;
-    if (placement->from_peer) c->send.place_read_seqs[c->send.place_reads++ % RDMA_PLACE_READS_MAX] = c->send.posted;
+    if (reads)
+        c->send.place_read_seqs[c->send.place_reads++ % RDMA_PLACE_READS_MAX] = c->send.posted;
+    else
+        c->send.after_place = true;
+    if (rdma_seq_reached(c->send.posted, c->send.last_signalled)) {
+        c->send.place_silent = 0;
+        c->send.place_reads_told = c->send.place_reads;
+    }
     if (!placement->posted) {
         placement->first_seq = c->send.posted;
         c->qp.device->placing += is_large(placement);
