@@ -26,9 +26,10 @@
  *   sending direction only. Over RDMA it is discarded.
  *   Output for which there is no memory ends the connection with ENOMEM. A caller that writes very much looks at
  *   conn->error from time to time, and stops.
- *   A connection whose owner leaves its input unconsumed may have bytes that it cannot deliver yet (remote.h). It calls
- *   `hung_up`, once, when the end has come behind such bytes. An owner that may never consume its input then calls
- *   conn_close(); any other owner ignores it, and gets those bytes and `closed` later.
+ *   A connection whose owner leaves its input unconsumed, or has paused reading, may have bytes that it cannot deliver
+ *   yet (remote.h, RDMA). It calls `hung_up`, once, when the end has come behind such bytes. An owner that may never
+ *   consume its input then calls conn_close(); any other owner ignores it, and gets those bytes and `closed` later.
+ *   Over RDMA an owner with this handler gets `closed` only while it reads.
  *   Output written before conn_close() is still sent: over RDMA until the peer's device has it (2 seconds at most),
  *   over a socket as far as the kernel accepts it immediately. Wait for conn_pending() == 0 where that is not enough.
  *   The peer receives all that the kernel accepted, even if the peer keeps sending (socket.h).

@@ -121,6 +121,7 @@ struct remote_end {
     bool full;          /* reading is paused until messages return */
     bool reads_on;      /* REMOTE_AT_HOME_MAX is lifted */
     bool paused;        /* the user paused it, remote_end_pause() */
+    bool finished;      /* remote_end_finish() */
     bool ended, drain_asked;
     /* Values that home displays. */
     _Atomic uint64_t sent;                    /* bytes of output */
@@ -184,6 +185,7 @@ struct remote_message *remote_message_try_new(size_t size); /* NULL: out of memo
 void remote_message_free(struct event_post *post);
 void remote_send_input(struct remote_end *end, struct remote_message *message);
 void remote_end_pause(struct remote_end *end, bool pause);
+void remote_end_finish(struct remote_end *end); /* reads nothing more, and drops what comes before the end */
 
 /* For the home thread. */
 bool conn_is_remote(const struct connection *conn);

@@ -107,13 +107,14 @@ static void report_drained(struct remote_end *end) {
 }
 
 static void set_reading(struct remote_end *end) {
-    if (!end->ended) conn_set_reading(end->conn, !end->full && !end->paused);
+    bool waits = end->full || end->paused || (end->finished && !end->conn->hung_up);
+    if (!end->ended) conn_set_reading(end->conn, !waits);
 }
 
 /* Pauses reading while too much is at home. */
 static void bound_reading(struct remote_end *end) {
     size_t limit = end->full ? REMOTE_AT_HOME_MAX / 2 : REMOTE_AT_HOME_MAX;
-    bool full = end->at_home >= limit && !end->reads_on;
+    bool full = end->at_home >= limit && !end->reads_on && !end->conn->hung_up;
     if (full == end->full) return;
     end->full = full;
     set_reading(end);
@@ -121,6 +122,11 @@ static void bound_reading(struct remote_end *end) {
 
 void remote_end_pause(struct remote_end *end, bool pause) {
     end->paused = pause;
+    set_reading(end);
+}
+
+void remote_end_finish(struct remote_end *end) {
+    end->finished = true;
     set_reading(end);
 }
 
@@ -140,8 +146,20 @@ void remote_send_input(struct remote_end *end, struct remote_message *message) {
 static void end_readable(struct connection *conn) {
     struct remote_end *end = conn->owner;
     count(&end->worker->reads);
-    end->worker->ops->readable(end);
+    if (__builtin_expect(end->finished, 0))
+        conn_consume(conn, conn->in_len);
+    else
+        end->worker->ops->readable(end);
     note(end);
+}
+
+/* Home learns of the end only behind the input before it. What the peer's buffer holds is received although much is at
+ * home. */
+static void end_hung_up(struct connection *conn) {
+    struct remote_end *end = conn->owner;
+    bound_reading(end);
+    if (end->finished) conn_consume(conn, conn->in_len);
+    set_reading(end);
 }
 
 static void end_drained(struct connection *conn) {
@@ -165,7 +183,7 @@ static void end_closed(struct connection *conn) {
 }
 
 static const struct connection_events end_events = {
-    .readable = end_readable, .drained = end_drained, .closed = end_closed};
+    .readable = end_readable, .drained = end_drained, .closed = end_closed, .hung_up = end_hung_up};
 
 static const char worker_key;
 

@@ -317,3 +317,29 @@ foreach memlock {4096 262144 3000000} {
         }
     }
 }
+
+# The server reads nothing behind QUIT and waits until the replies before it have left, which they never do.
+foreach threads {1 3} {
+    start_server [list overrides [list io-threads $threads]] {
+        test "a client that is killed behind QUIT leaves nothing, $threads threads" {
+            set t [new_client -tcp 1]
+            $t set big [numbered 5000000]
+            foreach behind {1 3000000} {
+                lassign [own_proxy] pid port
+                set c [new_client -host 127.0.0.1 -port $port]
+                set id [$c client id]
+                for {set i 0} {$i < 20} {incr i} {$c -send get big}
+                $c -send quit
+                wait_for_condition 5000 {[regexp {flags=c} [$t client list id $id]]}
+                $c -write [string repeat x $behind]
+                $c -flush
+                set before 0
+                wait_for_condition 5000 {
+                    $before == [set before [dict get [client_fields [$t client list id $id]] tot-net-in]]}
+                kill_process KILL $pid
+                wait_for_condition 5000 {[$t client list id $id] eq ""}
+                catch {$c -close}
+            }
+        }
+    }
+}

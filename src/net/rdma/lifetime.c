@@ -54,8 +54,13 @@ static uint64_t connecting_failed(struct event_timer *timer) {
     return 0;
 }
 
+/* Nothing that came before such a failure is reported. */
+static bool ends_at_once(int error) {
+    return error == EPROTO || error == ENOMEM;
+}
+
 void rdma_connection_failed(struct rdma_connection *c, int error, const char *note) {
-    bool at_once = error == EPROTO || error == ENOMEM;
+    bool at_once = ends_at_once(error);
     if (!at_once) rdma_polled_take(c); /* report the bytes that arrived before the failure first */
     if (c->end_pending || c->finished) return;
     if (at_once) { /* discard the bytes that were not taken yet */
@@ -112,6 +117,20 @@ static uint64_t still_silent(struct event_timer *timer) {
     return 0;
 }
 
+/* The owner gets the end behind the bytes before it. An owner that has paused reading may execute what it has got, and
+ * `closed` would discard that. */
+static bool end_waits(const struct rdma_connection *c) {
+    if (c->conn.state == CONN_CONNECTING) return false;
+    bool at_once = ends_at_once(c->ending.failure);
+    return rdma_receive_unshown(c) || (c->conn.reading_paused && c->conn.events->hung_up && !at_once);
+}
+
+static void hang_up(struct connection *conn) {
+    if (conn->hung_up) return;
+    conn->hung_up = true;
+    if (conn->events->hung_up) conn->events->hung_up(conn);
+}
+
 void rdma_connection_run(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     if (c->lingering && !c->finished && !c->flushed) rdma_send_continue(c); /* what is placed in several turns */
@@ -132,11 +151,14 @@ void rdma_connection_run(struct rdma_connection *c) {
             if (conn->state != CONN_OPEN) return;
         }
     }
-    if (c->end_pending && (conn->state == CONN_CONNECTING || rdma_receive_unshown(c) == 0)) {
+    if (c->end_pending && end_waits(c)) {
+        hang_up(conn);
+    } else if (c->end_pending) {
         rdma_reads_fail(c, c->ending.failure ? -c->ending.failure : -ECONNRESET);
         if (conn->state < CONN_ENDED) end_now(c);
-    } else if (c->flushed && !c->end_pending)
+    } else if (c->flushed) {
         event_timer_set(conn->loop, &c->timer, 20000, still_silent);
+    }
 }
 
 static int error_of(enum ibv_wc_status status) {

@@ -466,9 +466,21 @@ static bool read_once(struct rdma_tls *t) {
 }
 
 void rdma_tls_input_run(struct rdma_tls *t) {
-    if (t->showing || t->conn.state != CONN_OPEN) return;
+    struct connection *conn = &t->conn;
+    if (t->showing || conn->state != CONN_OPEN) return;
     while (wants_input(t) && read_once(t)) continue;
-    if (t->conn.state == CONN_OPEN) update_reading(t);
+    if (conn->state == CONN_OPEN) update_reading(t);
+    bool ended = t->raw_ended || (t->raw && t->raw->hung_up);
+    if (__builtin_expect(!ended, 1) || conn->state != CONN_OPEN) return;
+    if (conn->error || conn->hung_up || wants_input(t)) return;
+    conn->hung_up = true;
+    if (conn->events->hung_up) conn->events->hung_up(conn);
+}
+
+void rdma_tls_raw_over(struct rdma_tls *t) {
+    rdma_tls_drop_output(t);
+    t->answers_wait = false; /* OpenSSL's answers are dropped, too */
+    rdma_tls_input_run(t);
 }
 
 static void rdma_tls_trim(struct connection *conn) {

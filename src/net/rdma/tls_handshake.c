@@ -261,8 +261,7 @@ static void raw_closed(struct connection *raw) {
     t->raw_ended = true;
     if (raw->error && !t->note) rdma_tls_note(t, conn_error_text(raw));
     if (t->stage == STAGE_OPEN) {
-        rdma_tls_drop_output(t);
-        rdma_tls_input_run(t);
+        rdma_tls_raw_over(t);
         return;
     }
     if (t->stage == STAGE_HANDSHAKE && raw->in_len) { /* perhaps the peer's alert says why */
@@ -278,8 +277,17 @@ static void raw_closed(struct connection *raw) {
         rdma_tls_end(t, raw->error ? raw->error : ECONNRESET);
 }
 
-const struct connection_events rdma_tls_carrier_events = {
-    .connected = raw_connected, .readable = raw_readable, .drained = raw_drained, .closed = raw_closed};
+/* The carrier has ended behind bytes that this layer does not want now. */
+static void raw_hung_up(struct connection *raw) {
+    struct rdma_tls *t = owner_of(raw);
+    if (t->stage == STAGE_OPEN) rdma_tls_raw_over(t);
+}
+
+const struct connection_events rdma_tls_carrier_events = {.connected = raw_connected,
+                                                          .readable = raw_readable,
+                                                          .drained = raw_drained,
+                                                          .closed = raw_closed,
+                                                          .hung_up = raw_hung_up};
 
 /* --- Listening --- */
 

@@ -44,8 +44,13 @@ static void log_closed(const struct rdma_connection *c, uint64_t timeout_us) {
 static bool expire(struct rdma_loop *owner) {
     uint64_t timeout_us = (uint64_t)rdma_settings.trust_timeout_ms * 1000;
     if (!timeout_us || !owner->untrusted.len) return false;
-    struct rdma_connection *c = container_of(list_first(&owner->untrusted), struct rdma_connection, untrusted.link);
-    if (clock_monotonic_us() - c->connecting.began_us < timeout_us) return false;
+    struct rdma_connection *c = NULL;
+    list_each_entry(&owner->untrusted, struct rdma_connection, untrusted.link, candidate) {
+        if (candidate->end_pending) continue; /* its buffer comes back by itself */
+        c = candidate;
+        break;
+    }
+    if (!c || clock_monotonic_us() - c->connecting.began_us < timeout_us) return false;
     log_closed(c, timeout_us);
     owner->stats.untrusted_closed++;
     rdma_untrusted_leave(c);

@@ -192,9 +192,13 @@ static void client_closed(struct connection *conn) {
 }
 
 /* Requests that were received before the end of the connection are executed, except those behind a request that waits.
- */
+ * A client that executes nothing more waits for its replies to leave: over RDMA they are gone. */
 static void client_hung_up(struct connection *conn) {
-    client_free_if_peer_gone(conn->owner);
+    struct client *client = conn->owner;
+    if (client->flags & CLIENT_CLOSE_AFTER_REPLY && !reply_barrier_replies(client) && !conn_pending(conn))
+        client_free(client);
+    else
+        client_free_if_peer_gone(client);
 }
 
 /* Evicts immediately: the next request may already have arrived and would be executed with more memory. */

@@ -69,7 +69,6 @@ struct io_client {
     struct request_reader reader;
     size_t stream_len; /* bytes of the stream that are in no batch yet */
     bool waits;        /* not authenticated: waits for the reply to its request */
-    bool finished;     /* nothing more is read */
 };
 
 struct io_thread {
@@ -283,8 +282,7 @@ static bool batch_make(struct io_client *io) {
     conn_consume(conn, used);
     tables_shrink(thread);
     if (found == FOUND_FAILED || over) {
-        io->finished = true;
-        remote_end_pause(&io->end, true);
+        remote_end_finish(&io->end);
         return false;
     }
     if (found == FOUND_LARGE) {
@@ -322,8 +320,7 @@ static void send_over(struct io_client *io, size_t size) {
     batch->message.stream_len = io->stream_len;
     io->stream_len = 0;
     remote_send_input(&io->end, &batch->message);
-    io->finished = true;
-    remote_end_pause(&io->end, true);
+    remote_end_finish(&io->end);
 }
 
 static void end_readable(struct remote_end *end) {
@@ -331,10 +328,10 @@ static void end_readable(struct remote_end *end) {
     struct connection *conn = end->conn;
     size_t limit = (size_t)atomic_load_explicit(&published.query_limit, memory_order_relaxed);
     size_t large = large_arrived(io);
-    if (__builtin_expect(large > limit, 0) && !io->finished) {
+    if (__builtin_expect(large > limit, 0) && !io->end.finished) {
         send_over(io, large);
     } else {
-        while (!io->waits && !io->finished && !conn->sink_len && batch_make(io)) {
+        while (!io->waits && !io->end.finished && !conn->sink_len && batch_make(io)) {
         }
     }
     /* The complete arguments of a partial request stay in the input and do not count: the rest must arrive. */
@@ -368,7 +365,7 @@ static void accepted(struct connection *conn) {
 
 static bool end_idle(const struct remote_end *end) {
     const struct io_client *io = (const struct io_client *)end;
-    return request_is_idle(&io->reader) && !io->stream_len && !io->waits && !io->finished;
+    return request_is_idle(&io->reader) && !io->stream_len && !io->waits && !io->end.finished;
 }
 
 static struct remote_worker *end_left(struct connection *conn);
