@@ -7,9 +7,9 @@ import os
 import threading
 import time
 
-from acknowledged_group import FILES, Links, freeze_in_turn, open_gate
-from resp import Client, Error
-from servers import Server, info_fields, ours, until
+from acknowledged_group import FILES, Links, Servers, freeze_in_turn, open_gate
+from resp import Error
+from servers import Server, ours, until
 
 SHARDS, COPIES, SLOTS, NODE_TIMEOUT = 3, 3, 16384, 1500
 NODES = SHARDS * COPIES
@@ -28,15 +28,15 @@ def slot_of(tag):
     return crc16(tag.encode()) % SLOTS
 
 
-class Cluster:
+class Cluster(Servers):
     genuine = False
 
     def __init__(self, options, rng, directory, note):
-        self.note, self.rdma = note, options.rdma
+        super().__init__(note)
+        self.rdma, self.ids = options.rdma, []
         self.rdma_links = self.rdma and rng.random() < 0.4
         self.files = rng.choice(sorted(FILES))
         note(f"files {self.files}, links over {'RDMA' if self.rdma_links else 'TCP'}")
-        self.servers, self.gates, self.links, self.bus, self.ids, self.witnesses = [], [], [], [], [], []
         self.tags = TAGS  # their slots move
         self.open_move = None  # a slot whose keys move one by one, with the numbers of the primaries
         for number in range(NODES):
@@ -57,28 +57,10 @@ class Cluster:
             if self.rdma:
                 self.gates.append(open_gate(self.servers[-1].port))
 
-    def stop(self):
-        for server in self.servers:
-            if server.alive():
-                server.signal(18)
-                server.kill()
-            server.stop()
-        for gate, _ in self.gates:
-            gate.kill()
-            gate.wait()
-        for links in self.links + self.bus:
-            links.close()
-
     # --- Asking
-
-    def link_port(self, number):
-        return self.links[number].port if self.links else self.servers[number].port
 
     def leads(self, number):
         return self.fields(number).get("sync_replication") == "leading"
-
-    def client_port(self, number, rdma):
-        return self.gates[number][1] if rdma and self.gates else self.servers[number].port
 
     def number_of(self, port):
         """The server that announces this port."""
@@ -86,16 +68,6 @@ class Cluster:
             if port in (self.servers[number].port, self.links[number].port if self.links else 0):
                 return number
         raise AssertionError(f"a server redirects to port {port}")
-
-    def try_call(self, number, *words, timeout=2):
-        try:
-            return self.servers[number].call(*words, timeout=timeout)
-        except OSError:
-            return None
-
-    def fields(self, number):
-        reply = self.try_call(number, "INFO", "replication")
-        return {} if reply is None or isinstance(reply, Error) else info_fields(reply)
 
     def view(self, number):
         """Of CLUSTER NODES: id to (flags, primary, slots)."""
@@ -222,15 +194,6 @@ class Cluster:
         self.open_move = None
         return True
 
-    def mend(self):
-        for links in self.links + self.bus:
-            links.restore()
-        for number, server in enumerate(self.servers):
-            if not server.alive():
-                self.start(number)
-            else:
-                server.signal(18)
-
     def copies(self):
         """Whether the data of each shard are equal: the digests of its servers."""
         digests = []
@@ -241,54 +204,6 @@ class Cluster:
         return ["equal"] if digests and all(digests) else [None]
 
     # --- What may fail
-
-    def kill(self, number):
-        self.note(f"server {number} is killed")
-        self.servers[number].kill()
-
-    def start(self, number):
-        self.note(f"server {number} starts")
-        self.servers[number].start()
-
-    def freeze(self, number):
-        self.note(f"server {number} is frozen")
-        if self.witnesses:
-            self.witnesses[number].before_freeze()
-        self.servers[number].signal(19)
-        if self.witnesses:
-            self.witnesses[number].begin_freeze()
-
-    def thaw(self, number):
-        if self.witnesses:
-            self.witnesses[number].end_freeze()
-        self.note(f"server {number} continues")
-        self.servers[number].signal(18)
-
-    def separate(self, number, how):
-        """Cuts the links between this server and all others."""
-        self.note(f"server {number} is cut off: {how}")
-        others = [other for other in range(NODES) if other != number]
-        for proxies in filter(None, (self.links, self.bus)):
-            if how == "refused":
-                proxies[number].refuse(others)
-            if how in ("stalled", "deaf"):
-                proxies[number].stall(others, False)
-            if how in ("stalled", "mute"):
-                proxies[number].stall(others, True)
-            for other in others:
-                if how == "refused":
-                    proxies[other].refuse([number])
-                if how in ("stalled", "deaf"):
-                    proxies[other].stall([number], True)
-                if how in ("stalled", "mute"):
-                    proxies[other].stall([number], False)
-
-    def join_again(self, lossy):
-        for links in self.links + self.bus:
-            if lossy:
-                links.break_off(range(-2, NODES))
-            links.restore()
-        self.note("all links work" + (", what waited is lost" if lossy else ""))
 
 
 # --- Faults. Each gets the cluster and random numbers.
@@ -305,33 +220,33 @@ def some_replica(cluster, rng):
     return rng.choice(cluster.replicas(some_primary(cluster, rng)))
 
 
-def kill_primary(cluster, rng):
-    victim = some_primary(cluster, rng)
-    cluster.kill(victim)
+def restart(cluster, rng, number):
+    cluster.kill(number)
     hold(rng)
-    cluster.start(victim)
+    cluster.start(number)
+
+
+def suspend(cluster, rng, number, times=1):
+    cluster.freeze(number)
+    for _ in range(times):
+        hold(rng)
+    cluster.thaw(number)
+
+
+def kill_primary(cluster, rng):
+    restart(cluster, rng, some_primary(cluster, rng))
 
 
 def kill_replica(cluster, rng):
-    victim = some_replica(cluster, rng)
-    cluster.kill(victim)
-    hold(rng)
-    cluster.start(victim)
+    restart(cluster, rng, some_replica(cluster, rng))
 
 
 def freeze_primary(cluster, rng):
-    victim = some_primary(cluster, rng)
-    cluster.freeze(victim)
-    hold(rng)
-    hold(rng)
-    cluster.thaw(victim)
+    suspend(cluster, rng, some_primary(cluster, rng), 2)
 
 
 def freeze_replica(cluster, rng):
-    victim = some_replica(cluster, rng)
-    cluster.freeze(victim)
-    hold(rng)
-    cluster.thaw(victim)
+    suspend(cluster, rng, some_replica(cluster, rng))
 
 
 def cut_primary(cluster, rng):
@@ -369,25 +284,29 @@ def failover_killed(cluster, rng):
     chosen = rng.choice(cluster.replicas(primary))
     ask_failover(cluster, rng, chosen)
     time.sleep(rng.uniform(0, 1))
-    victim = rng.choice([primary, chosen])
-    cluster.kill(victim)
-    hold(rng)
-    cluster.start(victim)
+    restart(cluster, rng, rng.choice([primary, chosen]))
+
+
+def choose_move(cluster, rng):
+    """The slot of a key, the primary that serves it, and another primary; None if no server serves the slot."""
+    slot = slot_of(rng.choice(cluster.tags))
+    for source in cluster.primaries():
+        own = cluster.view(source).get(cluster.ids[source], (0, 0, ()))[2]
+        ranges = [tuple(map(int, (text.partition("-")[0], text.partition("-")[2] or text))) for text in own]
+        if any(first <= slot <= last for first, last in ranges):
+            return slot, source, rng.choice([other for other in cluster.primaries() if other != source])
+    return None
 
 
 def begin_move(cluster, rng):
     """Moves the slot of a key. Returns source and target."""
-    slot = slot_of(rng.choice(cluster.tags))
-    for number in cluster.primaries():
-        client_view = cluster.view(number).get(cluster.ids[number])
-        ranges = [tuple(map(int, (text.partition("-")[0], text.partition("-")[2] or text))) for text in client_view[2]]
-        if any(first <= slot <= last for first, last in ranges):
-            target = rng.choice([other for other in cluster.primaries() if other != number])
-            reply = cluster.try_call(number, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE",
-                                     cluster.ids[target])
-            cluster.note(f"slot {slot} moves from server {number} to {target}: {reply}")
-            return number, target
-    return None
+    chosen = choose_move(cluster, rng)
+    if not chosen:
+        return None
+    slot, source, target = chosen
+    reply = cluster.try_call(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", cluster.ids[target])
+    cluster.note(f"slot {slot} moves from server {source} to {target}: {reply}")
+    return source, target
 
 
 def move(cluster, rng):
@@ -400,21 +319,14 @@ def move_killed(cluster, rng):
     pair = begin_move(cluster, rng)
     if pair:
         time.sleep(rng.choice([rng.uniform(0, 0.03), rng.uniform(0, 0.2)]))
-        victim = rng.choice(pair)
-        cluster.kill(victim)
-        hold(rng)
-        cluster.start(victim)
+        restart(cluster, rng, rng.choice(pair))
 
 
 def move_frozen(cluster, rng):
     pair = begin_move(cluster, rng)
     if pair:
         time.sleep(rng.choice([rng.uniform(0, 0.03), rng.uniform(0, 0.2)]))
-        victim = rng.choice(pair)
-        cluster.freeze(victim)
-        hold(rng)
-        hold(rng)
-        cluster.thaw(victim)
+        suspend(cluster, rng, rng.choice(pair), 2)
 
 
 def granted(cluster, number):
@@ -521,18 +433,13 @@ def failover_late(cluster, rng):
 
 def begin_keys_move(cluster, rng):
     """A slot that is open, for a move key by key. Returns slot, source and target."""
-    slot = slot_of(rng.choice(cluster.tags))
-    for source in cluster.primaries():
-        own = cluster.view(source).get(cluster.ids[source], (0, 0, ()))[2]
-        ranges = [tuple(map(int, (text.partition("-")[0], text.partition("-")[2] or text))) for text in own]
-        if any(first <= slot <= last for first, last in ranges):
-            target = rng.choice([other for other in cluster.primaries() if other != source])
-            replies = [cluster.try_call(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.ids[source]),
-                       cluster.try_call(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.ids[target])]
-            cluster.note(f"the keys of slot {slot} move from server {source} to {target}: {replies}")
-            cluster.open_move = slot, source, target
-            return cluster.open_move
-    return None
+    chosen = choose_move(cluster, rng)
+    if chosen:
+        slot, source, target = cluster.open_move = chosen
+        replies = [cluster.try_call(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.ids[source]),
+                   cluster.try_call(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.ids[target])]
+        cluster.note(f"the keys of slot {slot} move from server {source} to {target}: {replies}")
+    return chosen
 
 
 def keys_move(cluster, rng):
@@ -548,14 +455,7 @@ def keys_move(cluster, rng):
 
 
 def freeze_or_kill(cluster, rng, number):
-    if rng.random() < 0.5:
-        cluster.freeze(number)
-        hold(rng)
-        cluster.thaw(number)
-    else:
-        cluster.kill(number)
-        hold(rng)
-        cluster.start(number)
+    (suspend if rng.random() < 0.5 else restart)(cluster, rng, number)
 
 
 def keys_move_killed(cluster, rng):

@@ -13,7 +13,6 @@ import subprocess
 import threading
 import time
 
-from resp import Client
 from servers import ROOT, Server, info_fields, ours, rdma_device, until
 
 SERVERS = 3
@@ -136,33 +135,13 @@ class Links:
         self.break_off({pair[2] for pair in self.pairs})
 
 
-class Group:
-    """Three servers and the number of the one that leads, or led last."""
+class Servers:
+    """The servers of a test, and what stops, ends and separates them. `links` and `bus` have a proxy before each
+    server, or nothing; `gates` take clients to them over RDMA."""
 
-    def __init__(self, options, rng, directory, note):
-        self.genuine, self.note, self.primary, self.identity = options.genuine, note, 0, None
-        self.rdma = options.rdma and not self.genuine
-        self.rdma_links = self.rdma and rng.random() < 0.4
-        self.files = rng.choice(sorted(FILES if not self.genuine else ["none", "everysec", "always"]))
-        arguments = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "4", "--repl-ping-replica-period", "1",
-                     "--enable-debug-command", "yes", "--enable-protected-configs", "yes", *FILES[self.files]]
-        if not self.genuine:
-            arguments += ["--sync-replication", "yes", "--min-sync-replicas", "1"]
-        if self.rdma_links:
-            arguments += ["--rdma-replication", "yes"]
-        note(f"files {self.files}, links over {'RDMA' if self.rdma_links else 'TCP'}")
-        self.servers, self.links, self.gates, self.witnesses = [], [], [], []
-        for number in range(SERVERS):
-            own = list(arguments)
-            if not self.rdma_links:
-                self.links.append(Links(lambda number=number: self.servers[number].port))
-                own += ["--replica-announce-port", self.links[-1].port, "--bind-source-addr", f"127.0.0.{number + 2}"]
-            place = os.path.join(directory, f"server{number}")
-            os.mkdir(place)
-            self.servers.append(Server(self.genuine or options.server or ours(), *own, rdma=self.rdma,
-                                       directory=place))
-            if self.rdma:
-                self.gates.append(open_gate(self.servers[number].port))
+    def __init__(self, note):
+        self.note = note
+        self.servers, self.links, self.bus, self.gates, self.witnesses = [], [], [], [], []
 
     def stop(self):
         for server in self.servers:
@@ -173,10 +152,8 @@ class Group:
         for gate, _ in self.gates:
             gate.kill()
             gate.wait()
-        for links in self.links:
+        for links in self.links + self.bus:
             links.close()
-
-    # --- Asking
 
     def client_port(self, number, rdma):
         return self.gates[number][1] if rdma and self.gates else self.servers[number].port
@@ -191,11 +168,95 @@ class Group:
             return None
 
     def fields(self, number):
-        try:
-            with Client(self.servers[number].port, timeout=2) as client:
-                return info_fields(client.call("INFO", "replication"))
-        except OSError:
-            return {}
+        return info_fields(self.try_call(number, "INFO", "replication"))
+
+    def mend(self):
+        for links in self.links + self.bus:
+            links.restore()
+        for number, server in enumerate(self.servers):
+            if not server.alive():
+                self.start(number)
+            else:
+                server.signal(signal.SIGCONT)
+
+    def kill(self, number):
+        self.note(f"server {number} is killed")
+        self.servers[number].kill()
+
+    def start(self, number):
+        self.note(f"server {number} starts")
+        self.servers[number].start()
+
+    def freeze(self, number):
+        self.note(f"server {number} is frozen")
+        if self.witnesses:
+            self.witnesses[number].before_freeze()
+        self.servers[number].signal(signal.SIGSTOP)
+        if self.witnesses:
+            self.witnesses[number].begin_freeze()
+
+    def thaw(self, number):
+        if self.witnesses:
+            self.witnesses[number].end_freeze()
+        self.note(f"server {number} continues")
+        self.servers[number].signal(signal.SIGCONT)
+
+    def separate(self, number, how):
+        """Cuts the links between this server and all others; its clients still reach it."""
+        self.note(f"server {number} is cut off: {how}")
+        others = [other for other in range(len(self.servers)) if other != number]
+        for proxies in filter(None, (self.links, self.bus)):
+            if how == "refused":
+                proxies[number].refuse(others)
+            if how in ("stalled", "deaf"):  # what comes from the others waits
+                proxies[number].stall(others, False)
+            if how in ("stalled", "mute"):  # what goes to the others waits
+                proxies[number].stall(others, True)
+            for other in others:
+                if how == "refused":
+                    proxies[other].refuse([number])
+                if how in ("stalled", "deaf"):
+                    proxies[other].stall([number], True)
+                if how in ("stalled", "mute"):
+                    proxies[other].stall([number], False)
+
+    def join_again(self, lossy):
+        for links in self.links + self.bus:
+            if lossy:
+                links.break_off(range(-2, len(self.servers)))
+            links.restore()
+        self.note("all links work" + (", what waited is lost" if lossy else ""))
+
+
+class Group(Servers):
+    """Three servers and the number of the one that leads, or led last."""
+
+    def __init__(self, options, rng, directory, note):
+        super().__init__(note)
+        self.genuine, self.primary, self.identity = options.genuine, 0, None
+        self.rdma = options.rdma and not self.genuine
+        self.rdma_links = self.rdma and rng.random() < 0.4
+        self.files = rng.choice(sorted(FILES if not self.genuine else ["none", "everysec", "always"]))
+        arguments = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "4", "--repl-ping-replica-period", "1",
+                     "--enable-debug-command", "yes", "--enable-protected-configs", "yes", *FILES[self.files]]
+        if not self.genuine:
+            arguments += ["--sync-replication", "yes", "--min-sync-replicas", "1"]
+        if self.rdma_links:
+            arguments += ["--rdma-replication", "yes"]
+        note(f"files {self.files}, links over {'RDMA' if self.rdma_links else 'TCP'}")
+        for number in range(SERVERS):
+            own = list(arguments)
+            if not self.rdma_links:
+                self.links.append(Links(lambda number=number: self.servers[number].port))
+                own += ["--replica-announce-port", self.links[-1].port, "--bind-source-addr", f"127.0.0.{number + 2}"]
+            place = os.path.join(directory, f"server{number}")
+            os.mkdir(place)
+            self.servers.append(Server(self.genuine or options.server or ours(), *own, rdma=self.rdma,
+                                       directory=place))
+            if self.rdma:
+                self.gates.append(open_gate(self.servers[number].port))
+
+    # --- Asking
 
     def leads(self, number):
         fields = self.fields(number)
@@ -249,29 +310,11 @@ class Group:
             self.identity = self.fields(0)["sync_group"]
         return until(self.works, 60)
 
-    def mend(self):
-        for links in self.links:
-            links.restore()
-        for number, server in enumerate(self.servers):
-            if not server.alive():
-                self.note(f"server {number} starts")
-                server.start()
-            else:
-                server.signal(signal.SIGCONT)
-
     def copies(self):
         """The digests of the data of all servers."""
         return [self.try_call(number, "DEBUG", "DIGEST", timeout=10) for number in range(SERVERS)]
 
     # --- What may fail
-
-    def kill(self, number):
-        self.note(f"server {number} is killed")
-        self.servers[number].kill()
-
-    def start(self, number):
-        self.note(f"server {number} starts")
-        self.servers[number].start()
 
     def wipe(self, number):
         """Removes all files of a server that does not run. It is a new server then."""
@@ -293,20 +336,6 @@ class Group:
             elif os.path.exists(path):
                 os.remove(path)
 
-    def freeze(self, number):
-        self.note(f"server {number} is frozen")
-        if self.witnesses:
-            self.witnesses[number].before_freeze()
-        self.servers[number].signal(signal.SIGSTOP)
-        if self.witnesses:
-            self.witnesses[number].begin_freeze()
-
-    def thaw(self, number):
-        if self.witnesses:
-            self.witnesses[number].end_freeze()
-        self.note(f"server {number} continues")
-        self.servers[number].signal(signal.SIGCONT)
-
     def promote(self, number, seconds=8):
         self.note(f"server {number} is promoted")
         self.try_call(number, "REPLICAOF", "NO", "ONE")
@@ -327,28 +356,4 @@ class Group:
         alive = [number for number in self.others() if self.servers[number].alive()]
         return max(alive, key=lambda number: int(self.fields(number).get("slave_repl_offset", 0) or 0))
 
-    def separate(self, number, how):
-        """Cuts the links between this server and the others; its clients still reach it."""
-        self.note(f"server {number} is cut off: {how}")
-        others = [other for other in range(SERVERS) if other != number]
-        if how == "refused":
-            self.links[number].refuse(others)
-            for other in others:
-                self.links[other].refuse([number])
-            return
-        if how in ("stalled", "deaf"):  # what comes from the others waits
-            self.links[number].stall(others, False)
-            for other in others:
-                self.links[other].stall([number], True)
-        if how in ("stalled", "mute"):  # what goes to the others waits
-            self.links[number].stall(others, True)
-            for other in others:
-                self.links[other].stall([number], False)
 
-    def join_again(self, lossy):
-        if lossy:
-            for links in self.links:
-                links.break_off(range(SERVERS))
-        for links in self.links:
-            links.restore()
-        self.note("all links work" + (", what waited is lost" if lossy else ""))
