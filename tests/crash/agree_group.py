@@ -2,7 +2,7 @@
 
 A group is a primary, its replicas, and replicas of these: four servers of this project and, if one is available, in
 most groups a genuine one. Each link has its own transport: TCP, TLS or RDMA; a link from or to the genuine server uses
-TCP. A link over TCP or TLS may pass through a proxy (agree_proxy.py). In some groups a server's RDMA device has faults
+TCP. A link over TCP or TLS may pass through a proxy (harness/proxy.py). In some groups a server's RDMA device has faults
 at times."""
 import os
 import shutil
@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import servers
-from agree_proxy import Proxy
+from proxy import Proxy
 from resp import Error
 from servers import ROOT, free_port, rdma_device, until, wait_for
 

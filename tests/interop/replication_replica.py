@@ -11,13 +11,12 @@ import importlib.util
 import os
 import random
 import re
-import socket
 import sys
-import threading
 import time
 from contextlib import ExitStack
 
-from common import ROOT, Client, Report, Server, free_port, info_fields, installed, newest_server, ours, until
+from common import ROOT, Client, Report, Server, info_fields, installed, newest_server, ours, until
+from proxy import Proxy
 
 report = Report()
 
@@ -29,66 +28,6 @@ def load_generator():
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     return module
-
-
-class Proxy:
-    """Passes connections on to a port, and cuts them on demand."""
-
-    def __init__(self, port):
-        self.port = free_port()
-        self.to = port
-        self.pairs = []
-        self.lock = threading.Lock()
-        self.listener = socket.socket()
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind(("127.0.0.1", self.port))
-        self.listener.listen(50)
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.to))
-            except OSError:
-                return
-            with self.lock:
-                self.pairs.append((near, far))
-            for a, b in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=(a, b), daemon=True).start()
-
-    @staticmethod
-    def _pump(a, b):
-        try:
-            while True:
-                data = a.recv(65536)
-                if not data:
-                    break
-                b.sendall(data)
-        except OSError:
-            pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def cut(self):
-        """Both directions of every connection, in the middle of whatever passes. Returns how many there were."""
-        with self.lock:
-            pairs, self.pairs = self.pairs, []
-        for pair in pairs:
-            for s in pair:
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-                s.close()
-        return len(pairs)
-
-    def close(self):
-        self.listener.close()
-        self.cut()
 
 
 def info(client, section):
@@ -198,7 +137,7 @@ def follow(name, primary_binary, primary_args, replica_args, generator, seed, se
     generator.R.seed(seed)
     with Server(primary_binary, "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes",
                 "--repl-backlog-size", "256mb", *primary_args) as primary:
-        proxy = Proxy(primary.port)
+        proxy = Proxy(lambda: primary.port)
         try:
             writer = Writer(primary.port, generator, rng, "9.1" in name)
             for _ in range(5):

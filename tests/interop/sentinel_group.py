@@ -2,15 +2,11 @@
 
 With `network` each server and each Sentinel is reached through a proxy of its own and connects from an address of its
 own, so that any of them can be cut off from any other: Group.network.part()."""
-import os
 import signal
-import sys
 import time
 
 from common import Client, Error, Server, genuine, ours, rdma_device, wait_for
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "crash"))
-from agree_proxy import Proxy  # noqa: E402
+from proxy import Proxy
 
 PATIENCE = 90
 NAME = "group"

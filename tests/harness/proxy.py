@@ -1,4 +1,4 @@
-"""agree_proxy.py: a link over TCP or TLS that stalls, is slow, or breaks in the middle of the stream.
+"""proxy.py: a link over TCP or TLS that stalls, is slow, or breaks in the middle of the stream.
 
 A frozen server stalls all its links, and it finds what the kernel has received when it continues. Network faults
 differ: one of several links stalls, only one direction works, sent data is lost with the connection."""
@@ -85,11 +85,12 @@ class Proxy:
                 pass
 
     def cut(self):
-        """Ends all connections. Data that waits in them is lost."""
+        """Ends all connections, and returns their number. Data that waits in them is lost."""
         with self.lock:
             pairs, self.pairs = self.pairs, []
         for pair in pairs:
             self.shut(pair)
+        return len(pairs)
 
     def close(self):
         self.shut([self.listener])
