@@ -2,7 +2,7 @@
 
 A group is a primary, its replicas, and replicas of these: four servers of this project and, if one is available, in
 most groups a genuine one. Each link has its own transport: TCP, TLS or RDMA; a link from or to the genuine server uses
-TCP. A link over TCP or TLS may pass through a proxy (harness/proxy.py). In some groups a server's RDMA device has faults
+TCP. A link over TCP or TLS may pass through harness/proxy.py. In some groups a server's RDMA device has faults
 at times."""
 import os
 import shutil

@@ -48,7 +48,6 @@ start_server {tags {absent-features}} {
         assert_typed :1 client unblock $id error
         assert_error "UNBLOCKED client unblocked via CLIENT UNBLOCK" {$c -read}
         assert_equal PONG [$c ping]
-        $c -close
     }
 
     test "min-replicas-to-write refuses writes while no replica is there" {

@@ -40,7 +40,6 @@ start_server {tags {acl}} {
         $c reset
         assert_equal default [$c acl whoami]
         assert_error "ERR wrong number of arguments for 'acl|whoami' command" {r acl whoami x}
-        $c -close
     }
 
     test "ACL CAT lists categories and their commands" {
@@ -86,7 +85,6 @@ start_server {tags {acl}} {
         r acl setuser alice off
         assert_error "WRONGPASS invalid username-password pair or user is disabled." {$c auth alice anything}
         assert_error "WRONGPASS invalid username-password pair or user is disabled." {$c auth nobody x}
-        $c -close
     }
 
     test "ACL GETUSER shows rules, in RESP3 as a map" -needs {version 9.1} {
@@ -98,7 +96,6 @@ start_server {tags {acl}} {
         assert_typed nil$ acl getuser nobody
         set c [new_client -resp 3]
         assert_equal % [lindex [$c -typed acl getuser bob] 0]
-        $c -close
     }
 
     test "ACL LIST shows rules that make the user again" {
@@ -180,7 +177,6 @@ start_server {tags {acl}} {
         assert_error [denied_command bob config|set] {$c config set maxmemory 0}
         assert_equal OK [$c auth bob x]
         assert_match {*proto 2*} [$c hello]
-        $c -close
     }
 
     test "a user may read and write the keys of its patterns" {
@@ -193,7 +189,6 @@ start_server {tags {acl}} {
             {rename x1 w1} +OK {copy w1 x1} $no \
             {object encoding y} $no {eval "return 1" 1 y} $no {sort x2 store y} $no {xread streams x9 y 0 0} $no\
             {lmpop 2 x9 y left} $no] $c
-        $c -close
     }
 
     test "patterns of any length are compared as a whole" {
@@ -206,7 +201,6 @@ start_server {tags {acl}} {
             {get middle-of-a-name} nil$ {get mile-of-a-name} $no {get middle-of-a-nam} $no {get s} nil$ {get sx} $no\
             {get ""} nil$ {get ro-prefix} nil$ \
             {set ro-prefix 1} $no {set s 1} +OK {incr s} :2 {getdel ro-prefix} $no {getdel s} {$2}] $c
-        $c -close
     }
 
     test "keys with a prefix that was allowed before are checked as any others" {
@@ -218,7 +212,6 @@ start_server {tags {acl}} {
                 {get both:key:1} {$v} {getdel both:key:1} {$v} {get read:} nil$ {get read} $no {get read:k} nil$ \
                 {getdel read:key:1} $no {get bot} nil$ {get b} nil$ {get aboth:key:1} $no] $c
         }
-        $c -close
     }
 
     test "each rule counts from the next request on" {
@@ -236,7 +229,6 @@ start_server {tags {acl}} {
         replies [list {get x:1} {$v} {get y:1} $no {set x:1 v} -[denied_command bob set]] $c
         r acl setuser bob clearselectors
         replies [list {get x:1} -[denied_command bob get]] $c
-        $c -close
     }
 
     test "XREADGROUP needs the keys that it reads, wherever the argument GROUP is" -needs {ours 1} {
@@ -259,7 +251,6 @@ start_server {tags {acl}} {
         assert_equal c [r command getkeys xreadgroup streams a b streams c d]
         assert_error "ERR Invalid arguments specified for command" \
             {r command getkeys xreadgroup group g c count 1 streams}
-        $c -close
     }
 
     test "a selector allows a command only as a whole" {
@@ -269,7 +260,6 @@ start_server {tags {acl}} {
             {del x} -[denied_command bob del]] $c
         r acl setuser bob clearselectors
         assert_error [denied_command bob set] {$c set y 1}
-        $c -close
     }
 
     test "a user may use the channels of its patterns" {
@@ -279,7 +269,6 @@ start_server {tags {acl}} {
             {subscribe news1 other} $no \
             {psubscribe new*} $no {psubscribe newsx*} $no {ssubscribe other} $no {psubscribe news*}\
             {* $psubscribe $news* :1}] $c
-        $c -close
     }
 
     test "a user may use its databases" -needs {version 9.1} {
@@ -291,7 +280,6 @@ start_server {tags {acl}} {
         r acl setuser bob db=0
         replies [list {get k2} $no {dbsize} $no {keys *} $no {eval "return 1" 0} $no {ping} +PONG {publish c m} :0 \
             {select 0} +OK {get k} {$v}] $c
-        $c -close
     }
 
     test "SORT follows patterns only for users that may read every key" {
@@ -304,7 +292,6 @@ start_server {tags {acl}} {
         assert_equal {a b} [$c sort l by nosort]
         r acl setuser bob %R~*
         assert_equal {b a} [$c sort l by w_*]
-        $c -close
     }
 
     test "a command that is no longer allowed fails in EXEC, one that is not allowed when queued aborts it" {
@@ -323,7 +310,6 @@ start_server {tags {acl}} {
         assert_equal [list * "$changed no permission to touch the specified keys" \
             "$changed no permission to execute the command or subcommand" \
             "$changed no permission to access one of the channels used as arguments" +PONG] [$c -typed exec]
-        $c -close
     }
 
     test "a command that is no longer allowed counts as a failure of EXEC unless another follows, and not as its own" \
@@ -347,7 +333,6 @@ start_server {tags {acl}} {
             assert_match "*cmdstat_exec:calls=1,*,rejected_calls=0,failed_calls=$failed*" [r info commandstats]
             assert_not_match "*cmdstat_set:*" [r info commandstats]
         }
-        $c -close
     }
 
     test "a script's command that its caller may not run counts as NOPERM in errorstats" -needs {version 9.1} {
@@ -361,7 +346,6 @@ start_server {tags {acl}} {
             assert_match "*errorstat_NOPERM:count=1*" [r info errorstats]
             assert_not_match "*errorstat_ERR*" [r info errorstats]
         }
-        $c -close
     }
 
     test "scripts and functions act with the rights of their caller" -needs {version 9.1} {
@@ -378,7 +362,6 @@ start_server {tags {acl}} {
         assert_equal 1 [$c eval "return server.acl_check_cmd('get', 'x')" 0]
         assert_equal {} [$c eval "return server.acl_check_cmd('get', 'y')" 0]
         assert_equal {} [$c eval "return server.acl_check_cmd('del', 'x')" 0]
-        $c -close
     }
 
     test "a blocked command that is no longer allowed fails when it would be served" {
@@ -390,7 +373,6 @@ start_server {tags {acl}} {
         r lpush x 1
         assert_error [denied_command bob blpop] {$c -read}
         assert_equal 1 [r llen x]
-        $c -close
     }
 
     test "removing a user closes its clients, changing one does not" {
@@ -406,8 +388,6 @@ start_server {tags {acl}} {
         assert_equal 1 [$c acl deluser bob]
         assert_closed $c
         assert_error "ERR The 'default' user cannot be removed" {r acl deluser nobody default}
-        $c -close
-        $blocked -close
     }
 
     test "clients that may no longer use a channel they are subscribed to are closed" {
@@ -427,8 +407,6 @@ start_server {tags {acl}} {
         r acl setuser bob reset
         assert_closed $kept
         assert_error [denied_command bob ping] {$idle ping}
-        $kept -close
-        $idle -close
     }
 
     test "ACL DRYRUN shows what would be denied" {
@@ -476,7 +454,6 @@ start_server {tags {acl}} {
         assert_equal OK [r acl log reset]
         assert_equal {} [r acl log]
         assert_error "ERR value is not an integer or out of range" {r acl log x}
-        $c -close
     }
 
     test "ACL LOG keeps only the beginning of long keys and names" -needs {ours 1} {
@@ -487,7 +464,6 @@ start_server {tags {acl}} {
         lassign [r acl log] login key
         assert_equal [string repeat n 16384] [dict get $login username]
         assert_equal [string repeat k 16384] [dict get $key object]
-        $c -close
     }
 
     test "acl-pubsub-default is what a new user and a reset one may use of channels" {
@@ -514,7 +490,6 @@ start_server {tags {acl}} {
         assert_equal {user default on nopass ~* &* +@all} [acl_list default]
         assert_error "ERR AUTH <password> called without any password configured for the default user. Are you sure\
             your configuration is correct?" {$c auth x}
-        $c -close
     }
 
     test "no client can connect without a user while the default user is off" {
@@ -526,7 +501,6 @@ start_server {tags {acl}} {
         assert_equal OK [$c auth bob secret]
         assert_equal PONG [$c ping]
         r acl setuser default on
-        $c -close
     }
 
     test "the default user may be restricted like any other" {
@@ -538,7 +512,6 @@ start_server {tags {acl}} {
         assert_error "NOPERM No permissions to access a key" {r get x}
         $admin acl setuser default allkeys +@all
         assert_equal OK [r set x 1]
-        $admin -close
     }
 
     test "ACL LOAD and ACL SAVE need an aclfile" {
@@ -793,7 +766,6 @@ start_server {tags {acl}} {
         $c auth secret
         r auth secret
         r config set requirepass ""
-        $c -close
     }
 
     test "passwords of any bytes" {
@@ -808,7 +780,6 @@ start_server {tags {acl}} {
         $c config set requirepass "" primaryauth $password
         assert_equal $password [lindex [$c config get primaryauth] 1]
         $c config set primaryauth ""
-        $c -close
     }
 }
 

@@ -190,7 +190,6 @@ start_server {tags {bitmaps}} {
         replies {{multi} +OK {ping} +QUEUED {exec} {* +PONG} {setbit a 6 1} :0}
         assert_equal {pmessage __keyevent* __keyevent@0__:setbit a} [$c -read]
         r config set notify-keyspace-events ""
-        $c -close
     }
 
     test "random operations agree with a row of bits kept here" {

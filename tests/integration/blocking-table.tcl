@@ -96,7 +96,6 @@ start_server {tags {blocking}} {
                     {*}[waiter_command $row 0.035]
                 assert_range [expr {[clock milliseconds] - $from}] 34 30000
                 assert_equal 0 [info_field clients blocked_clients]
-                $c -close
             }
         }
 
@@ -126,7 +125,6 @@ start_server {tags {blocking}} {
             assert_equal PONG [$c ping]
             r {*}[dict get $row wakes]
             assert_equal 1 [r exists k]
-            $c -close
         }
 
         test "[string toupper $name]: a client that is killed or goes takes nothing" -needs [list command $name] {
@@ -167,7 +165,6 @@ start_server {tags {blocking}} {
             r client unpause
             assert_served $row $c
             $pusher -read
-            foreach client [list $c $pusher] {$client -close}
         }
 
         test "[string toupper $name]: time runs out while clients are paused" -needs [list command $name] {
@@ -185,7 +182,6 @@ start_server {tags {blocking}} {
             }
             assert {$seen}
             r client unpause
-            $c -close
         }
 
         test "[string toupper $name]: a key that is deleted, or becomes another type" -needs [list command $name] {
@@ -203,7 +199,6 @@ start_server {tags {blocking}} {
             set c [waiter_start $row]
             foreach command [list multi {del k} {set k string} {del k} exec] {r {*}$command}
             assert_unserved $row $c gone {}
-            $c -close
         }
 
         test "[string toupper $name]: what came and went within a transaction was never there" \
@@ -212,7 +207,6 @@ start_server {tags {blocking}} {
             set c [waiter_start $row]
             foreach command [list multi [dict get $row wakes] {del k} exec] {r {*}$command}
             assert_unserved $row $c gone {}
-            $c -close
         }
 
         test "[string toupper $name]: a timeout that makes no sense" -needs [list command $name] {

@@ -155,7 +155,6 @@ start_server {tags {blocking}} {
         assert_equal {other4 x} [[lindex $clients 4] -read]
         r rpush l y
         assert_equal {l y} [[lindex $clients 3] -read]
-        foreach c $clients {$c -close}
     }
 
     test "clients are served before the pusher's next command of the same pipeline" {
@@ -168,7 +167,6 @@ start_server {tags {blocking}} {
         assert_equal 1 [r -read]
         assert_equal "" [r -read]
         assert_equal {l a} [$c -read]
-        $c -close
     }
 
     test "a transaction is served as a whole: keys that it deletes again do not serve clients" {
@@ -180,7 +178,6 @@ start_server {tags {blocking}} {
         wait_blocked 1
         foreach command {multi {rpush l a} {lpush l b} exec} {r {*}$command}
         assert_equal {l b} [$c -read]
-        $c -close
     }
 
     test "one served client may serve the next: a chain of BLMOVE" {
@@ -208,7 +205,6 @@ start_server {tags {blocking}} {
         r rpush l 1 2 3
         assert_equal 1 [$c -read]
         assert_equal {2 3 1} [r lrange l 0 -1]
-        $c -close
     }
 
     test "another type does not wake the client, and is an error for a new command" {
@@ -240,7 +236,6 @@ start_server {tags {blocking}} {
         r del text
         r xadd s 2-1 f v
         assert_equal {{s {{2-1 {f v}}}}} [$c -read]
-        $c -close
     }
 
     test "BLMOVE to a key of another type fails and takes nothing" {
@@ -252,7 +247,6 @@ start_server {tags {blocking}} {
         r rpush l v
         assert_error "WRONGTYPE Operation against a key holding the wrong kind of value" {$c -read}
         assert_equal v [r lrange l 0 -1]
-        $c -close
     }
 
     test "timeouts, in fractions of a second, and their answers" {
@@ -285,7 +279,6 @@ start_server {tags {blocking}} {
             r client unblock $id
             assert_equal "" [$c -read]
         }
-        $c -close
     }
 
     test "arguments that make no sense" {
@@ -336,7 +329,6 @@ start_server {tags {blocking}} {
             {client unblock x} "-ERR value is not an integer or out of range"
             {client unblock 1 foo} "-ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"
         }
-        $c -close
     }
 
     test "a client that is killed or goes while it waits takes nothing" {
@@ -370,8 +362,6 @@ start_server {tags {blocking}} {
         r client unpause
         $other exec
         assert_equal {l v} [$c -read]
-        $c -close
-        $other -close
     }
 
     test "a command that waited is refused if the state of the server refuses it now" {
@@ -409,7 +399,6 @@ start_server {tags {blocking}} {
         assert_equal {l v} [$c -read]
         assert_equal OK [$c -read]
         assert_equal after [$c -read]
-        $c -close
     }
 
     test "waiting clients are shown: flag b, INFO's keys" {
@@ -422,7 +411,6 @@ start_server {tags {blocking}} {
         r rpush b v
         assert_equal {b v} [$c -read]
         assert_equal 0 [info_field total_blocking_keys]
-        $c -close
     }
 
     test "a command that waited is counted and monitored once" {
@@ -440,8 +428,6 @@ start_server {tags {blocking}} {
         while {![string match *end* [set line [$m -readline]]]} {incr seen [string match {*"blpop"*} $line]}
         assert_equal 1 $seen
         assert_match {*cmdstat_blpop:calls=1,*failed_calls=0*} [r info commandstats]
-        $m -close
-        $c -close
     }
 
     test "keyspace events of what was served come after those of the push" {
@@ -455,8 +441,6 @@ start_server {tags {blocking}} {
         r rpush l v
         r config set notify-keyspace-events ""
         foreach event {rpush lpop del} {assert_equal __keyevent@0__:$event [lindex [$e -read] 2]}
-        $c -close
-        $e -close
     }
 
     test "sorted sets that are waited for: BZPOPMIN, BZPOPMAX, BZMPOP" {
@@ -502,7 +486,6 @@ start_server {tags {blocking}} {
         r zadd other 1 m
         r zunionstore z 1 other
         assert_equal {z m 1} [$c -read]
-        $c -close
     }
 
     test "many clients, many keys, random pushes: nothing is lost, nothing doubled" {
@@ -553,7 +536,6 @@ start_server {tags {blocking}} {
             }
         }
         foreach name $thresholds value $before {r config set $name $value}
-        $c -close
     }
 
     test "a client that its own served command closes: a message of it exceeds the limit" {
@@ -593,7 +575,6 @@ start_server {tags {blocking}} {
         r client unblock $id error
         assert_error "UNBLOCKED client unblocked via CLIENT UNBLOCK" {$c -read}
         assert_match {*cmdstat_blpop:calls=1,*rejected_calls=1,failed_calls=0*} [r info commandstats]
-        $c -close
     }
 }
 

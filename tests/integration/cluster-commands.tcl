@@ -88,7 +88,6 @@ start_server $node {
         $c get {{a}1}
         r cluster flushslot 15495
         assert_equal {invalidate {{{a}1}}} [$c -push]
-        $c -close
     }
 
     test "a node that is reset hard is another node" {
@@ -135,7 +134,6 @@ start_server $node {
                     lappend seen [dict get $link direction] [dict get $link node]
                 }
                 assert_equal 4 [llength [lsort -unique [lmap {direction node} $seen {list $direction $node}]]]
-                $c -close
             }
 
             test "slots and a replica are shown by all nodes" {
@@ -175,7 +173,6 @@ start_server $node {
                     if {[dict get $shard id] ne [r cluster myshardid]} continue
                     assert_morethan [dict get [lindex [dict get $shard nodes] 0] replication-offset] $before
                 }
-                $c -close
             }
 
             test "options that announce addresses take effect at once" {

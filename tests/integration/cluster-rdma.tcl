@@ -33,7 +33,6 @@ start_cluster {primaries 3 replicas 1 overrides {rdma-replication yes cluster-an
         assert_equal [lmap i {0 1 2} {node $i port}] $ports
         assert_equal {} [lindex [$tcp cluster slots] 0 2 3]
         assert {[string first rdma-port [$tcp cluster shards]] < 0}
-        $tcp -close
     }
 
     test "CLIENT CAPA rdma-endpoints: SLOTS and SHARDS also have the RDMA port" {
@@ -48,7 +47,6 @@ start_cluster {primaries 3 replicas 1 overrides {rdma-replication yes cluster-an
         assert_match "-MOVED 12182 *:[node 2 port]" [$tcp -typed get foo]
         $tcp hello 3
         assert_equal {rdma-port 7003} [lindex [$tcp cluster slots] 0 2 3]
-        foreach c [list $tcp $other] {$c -close}
     }
 
     test "after a failover the old primary follows over RDMA, with a partial synchronization" {

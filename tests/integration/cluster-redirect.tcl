@@ -120,7 +120,6 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         assert_equal {subscribe x 1} [$c subscribe x]
         assert_equal 1 [r publish x hello]
         assert_equal {message x hello} [$c -read]
-        $c -close
     }
 
     test "a slot that leaves ends the waits of its clients and its shard channels" {
@@ -137,7 +136,6 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         assert_equal 1 [r spublish y 1]
         assert_equal {smessage y 1} [$stays -read]
         assert_match "*cmdstat_blpop:calls=1,*rejected_calls=1,failed_calls=0*" [r info commandstats]
-        foreach c [list $waits $hears $stays] {$c -close}
     }
 
     test "SETSLOT NODE ends the shard channels of the slot, also if its owner stays" {
@@ -145,7 +143,6 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         assert_equal {ssubscribe y 1} [$hears ssubscribe y]
         assert_equal OK [r cluster setslot [r cluster keyslot y] node [r cluster myid]]
         assert_equal {sunsubscribe y 0} [$hears -read]
-        $hears -close
     }
 
     test "a cluster that is down" {
@@ -182,7 +179,6 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
         r cluster delslots [r cluster keyslot z]
         assert_equal {-CLUSTERDOWN Hash slot not served} [$waits -readline]
-        $waits -close
     }
 
     test "WATCH, tracked keys and XREADGROUP notice that the keys of a slot are gone" {
@@ -206,6 +202,5 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
         $other cluster flushslot $slot
         assert_match "-NOGROUP *" [$waits -readline]
-        foreach c [list $tracks $waits $other] {$c -close}
     }
 }

@@ -79,7 +79,6 @@ start_cluster {primaries 2 replicas 1} {
         assert_equal {message news hello} [$far -read]
         assert_equal 0 [n 1 spublish y hello]
         assert_equal {smessage y hello} [$shard -read]
-        foreach c [list $near $far $shard] {$c -close}
     }
 
     test "SETSLOT is executed by the replicas, too" {
@@ -362,6 +361,5 @@ start_cluster {primaries 2 overrides {cluster-databases 4}} {
         set keys {}
         for {set i 0} {$i < 200} {incr i} {lappend keys [slot_tag 9002]:$i}
         foreach at {0 2} {assert_equal [lsort $keys] [lsort [dict get $deleted $at]]}
-        $c -close
     }
 }

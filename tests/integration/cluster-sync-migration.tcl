@@ -357,7 +357,6 @@ start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
         assert {[lindex $finish 0] < [string first after:$round $file]}
         n 0 config set cluster-manual-failover-timeout 5000
         n 0 del [slot_tag 101] ;# CLUSTER RESET below needs an empty node
-        $client -close
     }
 
     test "slots that a target has refused are taken back when other targets have claimed theirs" -needs {ours 1} {

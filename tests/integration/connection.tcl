@@ -382,7 +382,6 @@ start_server {tags {connection}} {
         r config set availability-zone zone-a
         assert_equal zone-a [dict get [$c hello] availability_zone]
         r config set availability-zone ""
-        $c -close
     }
 
     # --- the filters of 9.0 -------------------------------------------------------------

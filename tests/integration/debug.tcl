@@ -179,7 +179,6 @@ start_server {tags {debug}} {
             assert_equal {{} 1} [list [r get gone] [info_field persistence rdb_last_load_keys_expired]]
             assert_equal 1 [r hlen h]
         }
-        $follower -close
     }
 
     test "DEBUG RELOAD sends no events and propagates nothing; clients that wait for a key are served" {
@@ -193,8 +192,6 @@ start_server {tags {debug}} {
         r config set notify-keyspace-events ""
         assert_equal {} [heard $listener]
         assert_equal {} [heard $follower]
-        $listener -close
-        $follower -close
     }
 
     test "DEBUG RELOAD NOSAVE without a file, or into keys that are there, fails and loses nothing" -needs {ours 1} {

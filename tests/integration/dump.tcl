@@ -289,7 +289,6 @@ start_server {tags {dump}} {
         r restore k 1 $payload replace absttl
         r config set notify-keyspace-events ""
         foreach event {new restore new restore del} {assert_equal __keyevent@0__:$event [lindex [$c -read] 2]}
-        $c -close
     }
 
     test "rdbcompression no: nothing is compressed" {

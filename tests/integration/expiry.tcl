@@ -397,7 +397,6 @@ start_server {tags {expire}} {
         }
         wait_for_condition 5000 {[r dbsize] == 2 && [r hlen h] == 1}
         assert_reply $c nil$ get past
-        $c -close
     }
 
     test "in import mode nothing is evicted" -needs {config import-mode ours 1} {
@@ -422,7 +421,6 @@ start_server {tags {expire}} {
             assert_equal {{expired k}} [heard $listener] $command
             assert_equal 1 [expr {[info_field stats expired_keys] - $before}] $command
         }
-        $listener -close
     }
 
     test "GETEX checks its time before it looks for the key" {

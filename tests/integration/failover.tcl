@@ -105,7 +105,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             assert {[log_has "FAILOVER to any replica aborted: Replica never caught up before timeout" 0 -1]}
             exec kill -CONT [srv pid]
             wait_for_condition 15000 {[r get k] == 4}
-            $c -close
         }
 
         test "a pause by CLIENT PAUSE continues after an aborted failover" {
@@ -119,7 +118,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             r -1 client unpause
             assert_equal OK [$c -read]
             exec kill -CONT [srv pid]
-            $c -close
         }
 
         test "CLIENT UNPAUSE does not end the pause of a failover" -needs {ours 1} {
@@ -135,7 +133,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             assert_equal OK [r -1 failover abort]
             assert_equal OK [$c -read]
             exec kill -CONT [srv pid]
-            $c -close
         }
 
         test "FORCE makes a replica the primary that does not answer in time" {
@@ -158,8 +155,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             assert_error "REDIRECT [srv host]:[srv port]" {$reads -read}
             assert_error_like "UNBLOCKED force unblock*" {$waits -read}
             assert_equal 1 [$waits -eof]
-            $reads -close
-            $waits -close
         }
 
         test "ABORT while the replica does not answer makes this server the primary again" {
@@ -192,7 +187,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             assert_equal "-READONLY You can't write against a read only replica." [r -typed set k 8]
             r client unpause
             assert_error_like "READONLY*" {$held -read}
-            $held -close
         }
     }
 }

@@ -169,7 +169,6 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
         heard $f
         r fcall p 0
         assert_equal {MULTI {set a 1} {set b 2} EXEC} [heard $f]
-        $f -close
     }
 
     test "libraries survive a restart and DEBUG RELOAD" {

@@ -156,7 +156,6 @@ start_server {tags {geo}} {
         set c [new_client -resp 3]
         assert_reply $c {* {* ,13.36138933897018433 ,38.11555639549629859} _} geopos Sicily Palermo nosuch
         assert_reply $c {* {* {$Palermo} {$0.0000}}} geosearch Sicily frommember Palermo byradius 1 m withdist
-        $c -close
     }
 
     test "GEOADD is propagated and reported as ZADD" {
@@ -173,7 +172,6 @@ start_server {tags {geo}} {
             lassign [$c -read] kind pattern channel key
             assert_equal $event [list [string range $channel 15 end] $key]
         }
-        $c -close
     }
 
     test "random searches find the same as checking every position" {
@@ -337,7 +335,6 @@ start_server {tags {geo}} {
         r del d
         foreach command [lrange $heard 2 end-1] {r {*}$command}
         assert_equal 150 [r zcard d]
-        $f -close
     }
 
     test "random polygons contain the positions inside them" -needs {version 9.0} {

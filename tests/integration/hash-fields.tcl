@@ -234,7 +234,6 @@ start_server {tags {hash hash-fields}} {
             {hgetdel h fields 1 f} {* _}
             {hsetex h fields 1 f v} :1
         } $c
-        $c -close
     }
 
     # --- HGETEX, HSETEX, HGETDEL, HPERSIST ---------------------------------------------------------------------------
@@ -412,7 +411,6 @@ start_server {tags {hash hash-fields}} {
         r swapdb 0 3
         wait_for_condition 3000 {[$other hlen g] == 1}
         assert_equal [list $::far -1] [r hpexpiretime c fields 2 a b]
-        $other -close
     }
 
     test "a key's own time and its fields' times are two things" {
@@ -540,7 +538,6 @@ start_server {tags {hash hash-fields}} {
         heard $follower
         r copy plain c replace
         assert_equal {{copy plain c replace}} [heard $follower]
-        $follower -close
     }
 
     test "a command that sets expired fields sends one hexpired event, and counts them" {
@@ -670,8 +667,6 @@ start_server {tags {hash hash-fields}} {
         assert_same_elements {MULTI {HDEL h a b} {HDEL whole a} {UNLINK whole} EXEC} \
             [lmap c [lrange $repeated 3 end] {concat [lrange $c 0 1] [lsort [lrange $c 2 end]]}]
         r config set notify-keyspace-events ""
-        $follower -close
-        $listener -close
     }
 
     test "writes to a hash with expiring fields are propagated as values with absolute times" {
@@ -696,7 +691,6 @@ start_server {tags {hash hash-fields}} {
             r hsetnx plain g 1
             assert_equal {{hincrby plain f 1} {hsetnx plain g 1}} [heard $follower]
         }
-        $follower -close
     }
 
     test "a client that watches a hash is notified of changes of its fields" {
@@ -823,7 +817,6 @@ start_server {tags {hash hash-fields}} {
         wait_for_condition 5000 {[r hlen g] == 1 && ![r exists whole]}
         assert_same_elements {MULTI {HDEL g a b} {HDEL whole a} {UNLINK whole} EXEC} \
             [lmap c [lrange [heard $follower] 2 end] {concat [lrange $c 0 1] [lsort [lrange $c 2 end]]}]
-        $follower -close
     }
 
     test "RESTORE refuses damaged hashes with times" {

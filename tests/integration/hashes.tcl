@@ -171,7 +171,6 @@ start_server {tags {hash}} {
             {hscan h 0} {* {$0} {* {$f} {$v}}}
             {hincrbyfloat h n 1.5} {$1.5}
         } $c
-        $c -close
     }
 
     test "a hash becomes a table by its fields or by a long one" {

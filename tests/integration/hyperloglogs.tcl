@@ -176,7 +176,6 @@ start_server {tags {hyperloglogs}} {
             assert_equal [list [list SET s [r get s] KEEPTTL]] [heard $f]
             incr found
         }
-        $f -close
     }
 
     test "events, and no event where nothing changed" {
@@ -194,7 +193,6 @@ start_server {tags {hyperloglogs}} {
             assert_equal $expected [list [string range $channel 15 end] $key]
         }
         assert_equal "" [$c -available]
-        $c -close
     }
 
     test "PFSELFTEST" -needs {ours 1} -tags {slow} {

@@ -207,7 +207,6 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
         assert_equal OK [$m monitor]
         for {set i 0} {$i < 300} {incr i} {r echo $i}
         for {set i 0} {$i < 300} {incr i} {assert_match "*\"echo\" \"$i\"" [$m -readline]}
-        $m -close
     }
 
     test "a client that reads nothing passes its output limit" {
@@ -377,7 +376,6 @@ start_server {overrides {io-threads 3} tags {io-threads}} {
             assert_equal PONG [$c ping]
             assert_equal [expr {$sent + 7}] [client_field_of $id tot-net-out]
         }
-        $c -close
     }
 
     test "a request beyond maxmemory-clients closes its client before it is executed" {
@@ -502,7 +500,6 @@ start_server {overrides {io-threads 1} tags {io-threads}} {
         $c ping
         r config set io-threads 1
         assert_equal 1 [served_by_threads [list $c]]
-        $c -close
     }
 
     test "connections are spread evenly over the threads when there are more of them" -needs {ours 1} {
@@ -561,7 +558,6 @@ start_server {overrides {io-threads 1} tags {io-threads}} {
         }
         foreach n {4 8 16} {assert_equal [string repeat $n 100000] [r get big:$n]}
         benchmark_end $load
-        foreach c $clients {$c -close}
     }
 }
 
@@ -603,6 +599,5 @@ start_server {overrides {io-threads 4} no_rdma 1 tags {tcp-only}} {
         set clients [list [new_client] [new_client] [new_client]]
         foreach c $clients {assert_equal PONG [$c ping]}
         assert {[info_field memory used_memory] - $before < 60000}
-        foreach c $clients {$c -close}
     }
 }

@@ -256,7 +256,6 @@ start_server {overrides {requirepass secret hz 500 dynamic-hz no} tags {limits}}
         # sanitizer needs time.
         wait_for_condition 90000 {[regexp {client_output_buffer_limit_disconnections:1\M} [$admin info stats]]}
         assert {$closed || [$c -eof 30000]}
-        $admin -close
     }
 
     test "a client that has not authenticated is answered as long as it reads" -needs {ours 1} {
@@ -266,6 +265,5 @@ start_server {overrides {requirepass secret hz 500 dynamic-hz no} tags {limits}}
             for {set j 0} {$j < 500} {incr j} {assert_equal "-NOAUTH Authentication required." [$c -readline]}
         }
         assert_equal OK [$c auth secret]
-        $c -close
     }
 }

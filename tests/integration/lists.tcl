@@ -361,7 +361,6 @@ start_server {tags {list}} {
             {lmove none l left left} _
             {lpop l 1} {* {$a}}
         } $c
-        $c -close
     }
 
     test "options of LPOS, LMOVE, LMPOP, LPOP" {

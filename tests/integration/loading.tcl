@@ -36,7 +36,6 @@ start_server {no_rdma 1} {
         assert_range [$c lastsave] 1 [expr {[clock seconds] + 1}]
         assert_error "LOADING Valkey is loading the dataset in memory" {$c debug reload}
         assert_error_like "*LOADING*" {$c config set dir /tmp}
-        $c -close
     }
 
     test "INFO shows the progress of loading" {
@@ -50,7 +49,6 @@ start_server {no_rdma 1} {
         assert_match {[0-9]*} [loading_field $c loading_eta_seconds]
         set keys [loading_field $c rdb_last_load_keys_loaded]
         wait_for_condition 20000 {[loading_field $c rdb_last_load_keys_loaded] > $keys}
-        $c -close
     }
 
     test "the log shows the progress of loading and the remaining time" -needs {ours 1} {
@@ -59,7 +57,6 @@ start_server {no_rdma 1} {
         wait_for_log "Loading DB in memory: *seconds left" 0 60000
         assert_regexp {in memory: \d+\.\d% \(\d+\.\d of \d+\.\d MB\), \d+ keys, about \d+ seconds left} [log_text]
         $c config set key-load-delay 2000
-        $c -close
     }
 
     test "DEBUG replaces no data while the server loads" -needs {ours 1} {
@@ -68,7 +65,6 @@ start_server {no_rdma 1} {
             assert_error_like "LOADING *" {$c debug {*}$command}
         }
         assert_equal 1 [loading_field $c loading]
-        $c -close
     }
 
     test "clients come and go while the server loads" {
@@ -79,7 +75,6 @@ start_server {no_rdma 1} {
         }
         set c [tcp_client]
         wait_for_condition 10000 {[regexp {connected_clients:1\r} [$c info clients]]}
-        $c -close
     }
 
     test "a transaction with commands on data is refused while the server loads" {
@@ -87,7 +82,6 @@ start_server {no_rdma 1} {
         assert_equal OK [$c multi]
         assert_error_like "LOADING *" {$c get a}
         assert_error_like "EXECABORT *" {$c exec}
-        $c -close
     }
 
     test "SIGTERM ends the server while it loads, and leaves the file as it is" {
@@ -118,7 +112,6 @@ start_server {no_rdma 1} {
         assert_equal "" [loading_field $c loading_start_time]
         assert_match "*Done loading RDB, keys loaded: 20000, keys expired: 0, all fields expired hashes: 0.*DB loaded\
             from disk: *.* seconds*Ready to accept connections*" [log_text]
-        $c -close
     }
 }
 

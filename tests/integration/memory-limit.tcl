@@ -262,7 +262,6 @@ start_server {tags {limits}} {
         $c multi
         assert_match "-OOM *" [add_without_memory_for_a_copy $c $id 140000000]
         assert_match "-EXECABORT *" [$c -typed exec]
-        $c -close
     }
 }
 

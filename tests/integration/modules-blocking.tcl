@@ -24,7 +24,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         assert_equal b [$c -read]
         wait_blocked 0
         wait_for_condition 5000 {[lindex [r blocking.counts] 0] == 1} "the data of the client is not freed"
-        $c -close
     }
 
     test "a string does not serve a client of a module, until it is signalled" {
@@ -37,7 +36,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         assert_equal {0 0} [r blocking.counts]
         assert_equal OK [r blocking.signal s]
         assert_equal s [$c -read]
-        $c -close
     }
 
     test "a key serves a client of a module when it comes, and not when it grows, unless it is signalled" {
@@ -52,7 +50,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         assert_equal {0 0} [r blocking.counts]
         r blocking.signal g
         assert_equal g [$c -read]
-        $c -close
     }
 
     test "a wait for keys ends at its timeout, by CLIENT UNBLOCK and by the module" {
@@ -72,7 +69,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         wait_blocked 1
         assert_equal 0 [r blocking.unblock]
         assert_equal TIMEOUT [$c -read]
-        $c -close
     }
 
     test "a client whose timeout changes its key is answered once" {
@@ -82,7 +78,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         assert_equal PUSHED [$c -read]
         assert_equal PONG [$c ping]
         assert_equal 1 [r llen p]
-        $c -close
     }
 
     test "a client without a function for the timeout is unblocked by nothing but its keys" {
@@ -95,7 +90,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         assert_equal {0 1} [list [r client unblock $id] [r blocking.unblock]]
         r del d
         assert_equal DELETED [$c -read]
-        $c -close
     }
 
     test "a client that waits for keys may go" {
@@ -128,7 +122,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         assert_equal {0 1} [list [r exists l] [r get answers]]
         r lpush l y
         assert_equal {l y} [r blocking.call blpop l 0]
-        $c -close
     }
 
     test "a call that waits within one that waits" {
@@ -139,7 +132,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         r lpush l x
         assert_equal {l x} [$c -read]
         wait_blocked 0
-        $c -close
     }
 
     test "a call that waits is aborted when its client goes" {
@@ -176,7 +168,6 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         r replicaof no one
         r lpush l x
         assert_equal 1 [r llen l]
-        $c -close
     }
 
     test "users' rules for channels apply to those that a command names" {
@@ -211,6 +202,5 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         assert_equal {WORKED PONG} [list [$c -read] [$c -read]]
         assert_equal PONG [r ping]
         r config set busy-reply-threshold 5000
-        $c -close
     }
 }

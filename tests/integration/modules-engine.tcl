@@ -76,7 +76,6 @@ start_server [list overrides {enable-module-command yes save ""} tags {modules}]
         assert_error "ERR killed" {$c -read}
         assert_equal PONG [r ping]
         r config set busy-reply-threshold 5000
-        $c -close
     }
 
     test "INFO describes the engines" {

@@ -22,7 +22,6 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         assert_equal 1 [r listening.unblock]
         assert_equal {OK w} [list [$c -read] [$c -read]]
         assert_equal 0 [info_field blocked_clients]
-        $c -close
     }
 
     test "a listener that writes hears all events of a command, but not its own" {
@@ -47,7 +46,6 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         assert_equal {} [$c -read]
         assert_equal "keymiss:nokey" [r listening.heard]
         r listening.block 0
-        $c -close
     }
 
     test "a command waits once, also one that only reads, and not in a transaction or a script" {
@@ -70,7 +68,6 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         assert_equal "set:refused set:refused" [r listening.heard]
         r listening.block 0
         assert_equal 0 [r listening.unblock]
-        $c -close
     }
 
     test "the module learns that a client that waits has gone" {

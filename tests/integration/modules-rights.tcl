@@ -94,7 +94,6 @@ start_server [list overrides [list loadmodule $rights enable-module-command yes]
         $c auth u x
         catch {$c eval {server.call('rights.call', '', 'acl', 'deluser', 'u') return server.call('set', 'late', 1)} 0}
         assert_equal 0 [r exists late]
-        $c -close
     }
 
     test "rules of a module's own user concern the commands of modules that are loaded later" -needs {ours 1} {

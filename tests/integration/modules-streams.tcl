@@ -100,6 +100,5 @@ start_server [list overrides [list loadmodule $streams enable-debug-command yes]
         wait_for_condition 5000 {[info_field blocked_clients] == 1} "the client does not wait"
         r streams.add waited 0 1-0 a b
         assert_equal {{waited {{1-0 {a b}}}}} [$c -read]
-        $c -close
     }
 }

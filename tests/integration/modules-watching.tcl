@@ -60,7 +60,6 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
             assert_equal {OK OK} [list [$c -read] [$c -read]]
             assert_equal $expected [r get counted]
         }
-        $c -close
     }
 
     test "a client that a filter closes executes nothing" -needs {ours 1} {

@@ -70,7 +70,6 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         set c [new_client]
         $c auth limited x
         refused "NOPERM *" {$c simple.echo x}
-        $c -close
     }
 
     test "replies of a module have the types of the client's protocol" -needs {ours 1} {
@@ -78,7 +77,6 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         assert_typed {* :1} simple.attribute
         set c [new_client -resp 3]
         assert_equal 1 [$c simple.attribute]
-        $c -close
     }
 
     test "a call has any number of arguments" -needs {ours 1} {
@@ -246,7 +244,6 @@ start_server [list overrides [list loadmodule [test_module waiting] enable-modul
         lappend expected MULTI {INCR written} {set write:c 1} EXEC ;# a script may not run another one
         lappend expected {del written set write:a write:b write:c}
         assert_equal $expected $heard
-        $follower -close
     }
 
     test "a listener does not find keys that expire, and harms no deletion" -needs {ours 1} {
@@ -273,7 +270,6 @@ start_server [list overrides [list loadmodule [test_module waiting] enable-modul
         assert_equal {pushed 1} [$c -read]
         assert_equal 0 [r exists pushed]
         wait_for_condition 5000 {[lindex [r waiting.counts] 1] == $before + 1} "the timer does not fire"
-        $c -close
     }
 
     test "a thread that takes the lock again and again lets others act" -needs {ours 1} {
@@ -283,7 +279,6 @@ start_server [list overrides [list loadmodule [test_module waiting] enable-modul
         for {set i 0} {$i < 20} {incr i} {r ping}
         assert {[clock milliseconds] - $began < 1500}
         assert_equal OK [$c -read]
-        $c -close
     }
 
     test "what contexts of any kind change is propagated at once, and complete" -needs {ours 1} {

@@ -28,8 +28,6 @@ start_server {tags {pubsub}} {
         assert_equal 0 [r publish other x]
         assert_equal [typed_forms {{* $message $news $hello}}] [messages $a]
         assert_equal [typed_forms {{* $pmessage $n?ws $news $hello} {* $pmessage $n?ws $nows $there}}] [messages $b]
-        $a -close
-        $b -close
     }
 
     test "SUBSCRIBE and UNSUBSCRIBE confirm each name with the count of subscriptions" {
@@ -74,7 +72,6 @@ start_server {tags {pubsub}} {
         assert_equal RESET [$c reset]
         assert_equal "" [$c get x]
         assert_equal 0 [r publish a x]
-        $c -close
     }
 
     test "RESP3: messages are pushes, and the subscriber can send any command" {
@@ -86,7 +83,6 @@ start_server {tags {pubsub}} {
         assert_equal [typed_forms {> $message $a $m}] [$c -readtyped]
         assert_equal [typed_forms {> $pmessage $a* $a $m}] [$c -readtyped]
         assert_equal PONG [$c ping]
-        $c -close
     }
 
     test "what a client publishes to itself follows the reply, also in a transaction" {
@@ -101,7 +97,6 @@ start_server {tags {pubsub}} {
         assert_equal [typed_forms {* :1 :1 +PONG}] [$c -readtyped]
         assert_equal [typed_forms {> $message $a $one}] [$c -readtyped]
         assert_equal [typed_forms {> $message $a $two}] [$c -readtyped]
-        $c -close
     }
 
     test "subscribing within a transaction; shard channels cannot" {
@@ -112,7 +107,6 @@ start_server {tags {pubsub}} {
             {* {* $subscribe $own :1} :1 {-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client}\
             {* $psubscribe $p* :2}}] [$c -readtyped]
         assert_equal [typed_forms {* $message $own $m}] [$c -readtyped]
-        $c -close
     }
 
     test "CLIENT REPLY OFF silences replies, not messages" {
@@ -121,7 +115,6 @@ start_server {tags {pubsub}} {
         assert_reply $c {* {$subscribe} {$a} :1} subscribe a
         r publish a m
         assert_equal [typed_forms {* $message $a $m}] [$c -readtyped]
-        $c -close
     }
 
     test "shard channels are a world of their own" {
@@ -134,7 +127,6 @@ start_server {tags {pubsub}} {
         assert_equal [typed_forms {> $message $x $m}] [$c -readtyped]
         assert_equal 1 [r spublish x m]
         assert_equal [typed_forms {> $smessage $x $m}] [$c -readtyped]
-        $c -close
     }
 
     test "PUBSUB shows channels, patterns and their subscribers" {
@@ -242,7 +234,6 @@ start_server {tags {pubsub notifications}} {
         r config set notify-keyspace-events A
         r set k v
         assert_equal [typed_forms {}] [messages $c]
-        $c -close
     }
 
     test "K publishes by key, E by event, both in this order" {
@@ -259,7 +250,6 @@ start_server {tags {pubsub notifications}} {
             r set k v
             assert_equal $expected [events $c]
         }
-        $c -close
     }
 
     test "events name the database, and come for every change of a transaction" {
@@ -272,7 +262,6 @@ start_server {tags {pubsub notifications}} {
         }
         assert_equal {{__keyevent@3__:set k} {__keyevent@3__:incrby k} {__keyevent@3__:expire k}\
             {__keyevent@3__:rename_from k} {__keyevent@3__:rename_to k2} {__keyevent@3__:del k2}} [events $c]
-        $c -close
     }
 
     test "expiry and eviction are reported" {
@@ -292,7 +281,6 @@ start_server {tags {pubsub notifications}} {
         assert_equal {{__keyevent@0__:evicted k}} [events $c]
         r config set maxmemory 0
         r config set maxmemory-policy noeviction
-        $c -close
     }
 
     test "new and missing keys are reported if the option asks for it" {
@@ -330,7 +318,6 @@ start_server {tags {pubsub notifications}} {
         r config set notify-keyspace-events "" maxmemory-policy noeviction client-output-buffer-limit \
             "pubsub 33554432 8388608 60"
         r flushall
-        $c -close
     }
 
     test "an eviction whose event closes the client in the middle of its own request ends that request" {
@@ -356,6 +343,5 @@ start_server {tags {pubsub notifications}} {
         assert_equal 0 [r exists mine]
         assert_equal PONG [r ping]
         r flushall
-        $c -close
     }
 }

@@ -132,7 +132,6 @@ start_server {} {
         }
         r bgsave cancel
         wait_saved
-        $c -close
     }
 
     test "INFO shows the progress of a background save" {

@@ -30,7 +30,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             $c multi
             assert_equal "-REDIRECT $host:$port" [$c -typed get k]
             assert_match "-EXECABORT*" [$c -typed exec]
-            $c -close
         }
 
         test "EXEC is redirected as the commands are that it would run, and its transaction is dropped" {
@@ -50,7 +49,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             r replicaof $host $port
             wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]} ;# and not loading
             assert_equal PONG [$c exec]
-            $c -close
         }
 
         test "clients that wait when the role changes: redirected, ended, or left alone" {
@@ -126,7 +124,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             assert_equal "-REDIRECT $host:$port" [$c -typed set k x]
             assert_equal OK [$c readwrite]
             assert_equal "-REDIRECT $host:$port" [$c -typed get k]
-            $c -close
         }
 
         test "clients without the capability read, and get the usual error for writes" {
@@ -141,7 +138,6 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             be_primary
             assert_equal v [$c get k]
             assert_equal OK [$c set k x]
-            $c -close
         }
     }
 }

@@ -44,7 +44,6 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 360
         r set k w
         assert_match {*"set" "k" "w"} [$c -read]
         wait_replicas 0
-        $c -close
     }
 
     test "a long refusal of the primary's protected mode is logged, as far as Valkey logs it" {
@@ -68,7 +67,6 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 360
         r set k v
         assert_equal {{publish channel message} {set k v}} \
             [lsearch -all -inline -not [replica_commands $c] {SELECT *}]
-        $c -close
     }
 
     test "an acknowledgement of bytes that the stream does not have counts for nothing" -needs {ours 1} {
@@ -81,7 +79,6 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 360
         assert_equal $offset [dict get [lindex [replica_lines] 0] offset]
         replica_ack $c [repl_offset]
         assert_equal 1 [r wait 1 10000]
-        $c -close
     }
 
     test "PSYNC at a position that no stream has gets a full copy" {

@@ -299,7 +299,6 @@ start_server {overrides {repl-diskless-sync-delay 0 enable-debug-command yes}} {
         r exec
         assert_not_match "*repl-offset*" [file_bytes [data_file]]
         r config set save ""
-        $c -close
     }
 }
 

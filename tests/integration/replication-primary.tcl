@@ -178,7 +178,6 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
     test "a snapshot without data needs a replica that reads it from the stream" {
         set c [replica_connect listening-port 1 rdb-filter-only functions]
         assert_equal "-ERR Filtered replica requires EOF capability" [replica_sync $c]
-        $c -close
     }
 
     test "the stream: SELECT where the database changes, MULTI and EXEC around groups, messages" {
@@ -522,7 +521,6 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         assert_equal 1 [r client kill type replica]
         assert_equal 1 [$c -eof]
         assert_equal [list master [repl_offset] {}] [r role]
-        $c -close
     }
 
     test "rdb-only: the copy, then the end; rdb-filter-only: what it asks for" {
@@ -578,7 +576,6 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         r debug loadaof
         assert_equal $digest [r debug digest]
         r config set appendonly no
-        $waiting -close
     }
 
     test "DEBUG LOADAOF begins another history if the files are not those of the last write" -needs {ours 1} {
@@ -773,8 +770,6 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         wait_for_condition 5000 {[replica_ack $c [repl_offset]; log_has "Writing initial AOF, can't exit." $mark]}
         assert [log_has "1 of 1 replicas are in sync when shutting down.*Writing initial AOF, can't exit." $mark]
         r config set appendonly no rdb-key-save-delay 0
-        $c -close
-        $d -close
     }
 
     test "SHUTDOWN logs which replicas lag, after shutdown-timeout" {

@@ -43,7 +43,6 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
         assert_equal PONG [r ping]
         assert_equal PONG [$c ping]
         assert_error "NOTBUSY No scripts in execution right now." {r script kill}
-        $c -close
     }
 
     test "a busy function is named as one, and only FUNCTION KILL ends it" {
@@ -125,7 +124,6 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
         assert_error_like "ERR Script killed*" {$c -read}
         assert_equal OK [$c -read]
         assert_equal 1 [$c -read]
-        $c -close
     }
 
     test "a client may leave while its script is busy" {

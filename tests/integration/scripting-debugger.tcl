@@ -57,7 +57,6 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {{<value> {k; }}} [debug $c p KEYS]
         assert_equal {{<value> {a; }}} [debug $c print ARGV]
         assert_equal {{No such variable.}} [debug $c p nosuch]
-        $c -close
     }
 
     test "breakpoints" {
@@ -87,7 +86,6 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         set c [session yes [string repeat "local _ = 1\n" 70]]
         for {set i 1} {$i <= 64} {incr i} {assert_match *#$i* [debug $c b $i]}
         assert_equal {{Too many breakpoints set.}} [debug $c b 65]
-        $c -close
     }
 
     test "the source" {
@@ -103,7 +101,6 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {3 4 5 6 7 8 9 10 11 12 13} [numbers [debug $c l -9]]
         assert_equal {1 2 3 4 5 6 7 8 9 10 11 12 13 14 15} [numbers [debug $c whole]]
         assert_equal 15 [llength [debug $c list 1 9223372036854775807]]
-        $c -close
     }
 
     test "what the script calls is shown while it is stepped" {
@@ -152,7 +149,6 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
                 [$c {*}[expr {$wrong eq "" ? [list ""] : $wrong}]]
         }
         assert_morethan [llength [debug $c help]] 15
-        $c -close
     }
 
     test "values" {
@@ -175,7 +171,6 @@ return 1}]
             [lindex [debug $c p cycle] 0]
         assert_match {<value>  "function@0x*"} [lindex [debug $c p f] 0]
         assert_match "<retval> \{*=*; *" [lindex [debug $c e redis] 0] ;# the table behind the read-only one
-        $c -close
     }
 
     test "maxlen" {
@@ -191,7 +186,6 @@ return 1}]
         assert_equal {{<value> replies are not truncated.}} [debug $c max 0]
         assert_equal [list "<value> [string repeat x 300]"] [debug $c p long]
         foreach wrong {-1 x 99999999999} {assert_equal {{<error> Invalid maxlen value.}} [debug $c maxlen $wrong]}
-        $c -close
     }
 
     test "coroutines, callbacks and other chunks" {
@@ -216,7 +210,6 @@ return 1}]
         assert_match "* Stopped at 8,*" [lindex [debug $c c] 0]
         debug $c b 0
         assert_match "* Stopped at 9,*" [lindex [debug $c s] 0]
-        $c -close
     }
 
     test "redis.debug() shows its arguments, and the session ends with the reply" {

@@ -225,7 +225,6 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         r eval {redis.call('set', 'h', 1)} 0
         r exec
         assert_equal {MULTI {set g 1} {set h 1} EXEC} [heard $f]
-        $f -close
     }
 
     test "the deletion of an expired key is propagated also while a script turns its effects away" {
@@ -239,7 +238,6 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         r eval {redis.set_repl(redis.REPL_NONE) return redis.call('set', 'expired', 2)} 0
         assert_equal {{unlink expired}} [string tolower [heard $f]]
         r debug set-active-expire 1
-        $f -close
     }
 
     test "read-only scripts do not write" {
@@ -317,7 +315,6 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         r eval {return redis.call('set', KEYS[1], 1)} 1 k
         assert_match "*\"eval\"*" [$m -read]
         assert_match {*\[? lua\] "set" "k" "1"} [$m -read]
-        $m -close
     }
 
     test "CLIENT PAUSE WRITE holds scripts that may write, and lets the others pass" {
@@ -333,7 +330,6 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         assert_equal "" [$c -available]
         r client unpause
         assert_equal held [$c -read]
-        $c -close
     }
 
     test "quotes in the first line of a script and of a library" {

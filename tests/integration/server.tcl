@@ -225,7 +225,6 @@ start_server {tags {server}} {
         assert_equal 15 [lindex [logged large-request set] 1 0]
         r config set commandlog-request-larger-than 1048576 commandlog-reply-larger-than 1048576
         r config set primaryauth ""
-        $c -close
     }
 
     test "MONITOR hides a secret behind many other arguments" {
@@ -240,8 +239,6 @@ start_server {tags {server}} {
         while {![string match *end* $seen]} {append seen [$m -readline]}
         assert_match {*"name9" *"(redacted)" "(redacted)"*} $seen
         assert_not_match *secret* $seen
-        $m -close
-        $c -close
     }
 
     test "MONITOR escapes what is not printable, and quotes and backslashes" {
@@ -251,7 +248,6 @@ start_server {tags {server}} {
         r echo ""
         assert_match {*] "echo" "a\\"b\\\\c\\n\\r\\t\\a\\b\\x00\\x1f \\x7f\\xffg"} [$m -readline]
         assert_match {*] "echo" ""} [$m -readline]
-        $m -close
     }
 
     test "a MONITOR client may not touch data, and gets nothing after its QUIT" {
@@ -279,7 +275,6 @@ start_server {tags {server}} {
         r ping
         $m -write [resp_command client reply on][resp_command client reply skip][resp_command echo done]
         assert_equal +OK [$m -readline]
-        $m -close
     }
 
     test "COMMANDLOG keeps slow commands, large requests and large replies" -needs {command commandlog} {

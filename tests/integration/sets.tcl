@@ -360,7 +360,6 @@ start_server {tags {set}} {
             {sscan s 0} {* {$0} {* {$a}}}
             {spop s 1} {~ {$a}}
         } $c
-        $c -close
     }
 
     test "counts of SPOP and SRANDMEMBER" {

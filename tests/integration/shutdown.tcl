@@ -177,7 +177,6 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-timeout 3600 shutdown-t
         assert_equal OK [r shutdown abort]
         assert_equal OK [$writer -read]
         assert_error "ERR Errors trying to SHUTDOWN. Check logs." {$c -read}
-        foreach client [list $c $writer] {$client -close}
     }
 
     test "a pause by CLIENT PAUSE continues after an aborted shutdown" -needs {ours 1} {
@@ -192,7 +191,6 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-timeout 3600 shutdown-t
         assert_equal 4 [r get k]
         r client unpause
         assert_equal OK [$writer -read]
-        foreach client [list $c $writer] {$client -close}
     }
 
     test "SHUTDOWN NOW that fails leaves the shutdown that waits as it was" -needs {ours 1} {
@@ -208,7 +206,6 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-timeout 3600 shutdown-t
         assert_equal OK [r shutdown abort]
         assert_error "ERR Errors trying to SHUTDOWN. Check logs." {$c -read}
         assert_equal OK [r set k 6]
-        $c -close
     }
 
     $replica -close

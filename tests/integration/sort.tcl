@@ -98,7 +98,6 @@ start_server {tags {sort}} {
             assert_equal $event [list [string range $channel 15 end] $key]
         }
         assert_equal {3 2 1} [r lrange l 0 -1]
-        $c -close
     }
 
     test "SORT STORE of a long list keeps every element, large ones too" {
@@ -138,7 +137,6 @@ start_server {tags {sort}} {
         heard $f
         r sort l by none_* alpha store d
         assert_equal {{sort l by none_* alpha store d}} [heard $f] "equal elements have no order"
-        $f -close
     }
 
     test "SORT turns a sorted set into a skiplist" {

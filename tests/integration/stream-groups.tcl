@@ -109,7 +109,6 @@ start_server {tags {stream}} {
         set c [new_client -resp 3]
         assert_reply $c {% {$s} {* {* {$2-1} _} {* {$4-1} {* {$f} {$4}}}}} xreadgroup group g a count 2 streams s 1-1
         assert_reply $c _ xreadgroup group g a streams s >
-        $c -close
     }
 
     test "XREADGROUP: NOACK" {
@@ -377,7 +376,6 @@ start_server {tags {stream}} {
         set c [new_client -resp 3]
         assert_match {% {$length} :12 *} [$c -typed xinfo stream s full]
         assert_match {{% {$name} {$a} *} {% {$name} {$b} *} *} [lrange [$c -typed xinfo consumers s g] 1 end]
-        $c -close
     }
 
     test "a client that waits for a group is answered when the key, its type or the group goes" {
@@ -413,7 +411,6 @@ start_server {tags {stream}} {
         r xadd s 5-1 f v
         assert_equal {{s {{5-1 {f v}}}}} [$c -read]
         assert_equal {{5-1 a 1}} [pending]
-        $c -close
     }
 
     test "each entry is served to one waiting client, in the order in which they began to wait" {
@@ -499,7 +496,6 @@ start_server {tags {stream}} {
             $c -read
             assert_equal {{xadd s 9-1 f v} {XGROUP SETID s g 9-1 ENTRIESREAD 5}} [heard $f]
         }
-        foreach client [list $c $e $f] {$client -close}
     }
 
     test "XCLAIM of the primary keeps its time, although the clock of the replica is behind" -needs {ours 1} {
@@ -512,7 +508,6 @@ start_server {tags {stream}} {
         $c debug role as-primary
         $c -send xclaim s g a 0 1-1 time $future force justid
         wait_for_condition 5000 {[delivered] == $future}
-        $c -close
     }
 
     test "serving the clients that are blocked on a stream looks at each of them once" -needs {ours 1} {

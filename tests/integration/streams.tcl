@@ -305,7 +305,6 @@ start_server {tags {stream}} {
         set c [new_client -resp 3]
         assert_reply $c {% {$t} {* {* {$5-1} {* {$x} {$y}}}}} xread streams t 0
         assert_reply $c _ xread streams t 5-1
-        $c -close
     }
 
     test "a client that waits with \$ gets entries added since, also when the key was created again" {
@@ -319,7 +318,6 @@ start_server {tags {stream}} {
         r del s
         foreach command {multi {xadd s 2-2 f a} {xadd s 3-1 f b} {xdel s 2-2} exec} {r {*}$command}
         assert_equal {{s {{3-1 {f b}}}}} [$c -read]
-        $c -close
     }
 
     test "a client that waits with + gets the last entry of those added together" {
@@ -329,7 +327,6 @@ start_server {tags {stream}} {
         wait_blocked 1
         foreach command {multi {xadd s 1-1 f a} {xadd s 1-2 f b} exec} {r {*}$command}
         assert_equal {{s {{1-2 {f b}}}}} [$c -read]
-        $c -close
     }
 
     test "all clients that wait for a stream are served by one entry" {
@@ -426,7 +423,6 @@ start_server {tags {stream}} {
                 {xadd s 9-2 a b}
             {xtrim s minid = 18446744073709551615-18446744073709551615 limit 10}
         }] [heard $f]
-        $f -close
     }
 
     test "only what changes entries touches watched keys" {

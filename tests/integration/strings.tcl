@@ -920,6 +920,5 @@ start_server {tags {string}} {
         r set k v ifeq v exat 33177117420
         assert_equal {{set k v ifeq v} {set k v ifeq v} {set k v ifeq v pxat 33177117420000}\
             {SET k v PXAT 33177117420000}} [heard $follower]
-        $follower -close
     }
 }

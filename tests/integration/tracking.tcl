@@ -72,7 +72,6 @@ proc default_mode_tests {} {
         assert_equal {k} [invalidated $c]
         r set other 1
         assert_equal {} [invalidated $c]
-        $c -close
     }
 
     test "a client without tracking gets no message, and reads nothing for others" {
@@ -105,7 +104,6 @@ proc default_mode_tests {} {
         r move copied 1
         assert_equal copied [invalidated $c]
         r flushall
-        $c -close
     }
 
     test "the message of a client's own change follows the reply of the command" {
@@ -121,7 +119,6 @@ proc default_mode_tests {} {
         assert_equal k [invalidated $c]
         # A suppressed reply does not affect the order.
         assert_all_typed [list {$4} [push_of k] +PONG] [pipelined $c 3 {{get k} {client reply skip} {set k 5} ping}]
-        $c -close
     }
 
     test "a transaction reads its keys when it runs" {
@@ -134,7 +131,6 @@ proc default_mode_tests {} {
         assert_equal {} [invalidated $c]
         r set k 3
         assert_equal k [invalidated $c]
-        $c -close
     }
 
     test "commands that only read are tracked with all their keys, others are not" {
@@ -169,7 +165,6 @@ proc default_mode_tests {} {
             r {*}$change
             assert_equal {} [invalidated $c] $command
         }
-        $c -close
     }
 
     test "a read that fails is tracked, a request that is refused is not" {
@@ -183,7 +178,6 @@ proc default_mode_tests {} {
         assert_error_like "ERR wrong number*" {$c get list list}
         r rpush list 2
         assert_equal {} [invalidated $c]
-        $c -close
     }
 
     test "a change that changes nothing is no change" {
@@ -201,7 +195,6 @@ proc default_mode_tests {} {
         assert_equal {} [invalidated $c]
         r hdel h f
         assert_equal h [invalidated $c]
-        $c -close
     }
 
     test "expiry: EXPIRE, PERSIST and the end of the key are changes" {
@@ -217,7 +210,6 @@ proc default_mode_tests {} {
         $c get e
         wait_for_condition 10000 {[r exists e] == 0}
         assert_equal e [invalidated $c]
-        $c -close
     }
 
     test "expiry of the fields of a hash" -needs {ours 1} {
@@ -228,7 +220,6 @@ proc default_mode_tests {} {
         $c hgetall h
         wait_for_condition 10000 {[r hlen h] == 1}
         assert_equal h [lindex [invalidated $c] 0]
-        $c -close
     }
 
     test "a key that its reader finds expired: the message follows the reply" {
@@ -254,7 +245,6 @@ proc default_mode_tests {} {
             wait_for_condition 10000 {[r dbsize] == 0}
         }
         assert_equal e [invalidated $c]
-        $c -close
     }
 
     test "FLUSHALL and FLUSHDB invalidate all keys, even of an empty database" {
@@ -288,7 +278,6 @@ proc default_mode_tests {} {
             assert_equal ALL [invalidated $c]
             assert_equal 0 [info_field stats tracking_total_keys]
         }
-        $c -close
     }
 
     test "a data set that is loaded invalidates all keys; SWAPDB does not" {
@@ -302,7 +291,6 @@ proc default_mode_tests {} {
         assert_equal ALL [invalidated $c]
         r flushall
         assert_equal ALL [invalidated $c]
-        $c -close
     }
 
     test "a key is a name: a change in another database also invalidates it" {
@@ -314,7 +302,6 @@ proc default_mode_tests {} {
         r select 0
         assert_equal k [invalidated $c]
         r flushall
-        $c -close
     }
 
     test "scripts: the keys that their commands read are tracked, not those that they declare" {
@@ -333,7 +320,6 @@ proc default_mode_tests {} {
             [pipelined $c 3 {{get a} {eval {redis.call('set','a','x') redis.call('get','a') return 1} 0}}]
         r set a 1
         assert_equal a [invalidated $c]
-        $c -close
     }
 
     test "blocking commands: what is read is tracked, and the message comes before the delayed reply" {
@@ -353,7 +339,6 @@ proc default_mode_tests {} {
         assert_equal s [invalidated $c]
         r xadd s 1-3 f v
         assert_equal {} [invalidated $c]
-        $c -close
     }
 
     test "NOLOOP: a client's own changes are not its messages, but it forgets that it has read the key" {
@@ -376,7 +361,6 @@ proc default_mode_tests {} {
         # It still gets the message for FLUSHALL.
         $c flushall
         assert_equal ALL [invalidated $c]
-        $c -close
     }
 
     test "OPTIN: only the command after CLIENT CACHING YES is tracked" {
@@ -408,7 +392,6 @@ proc default_mode_tests {} {
         $c get k4
         r mset k 1 k2 2 k3 3 k4 4
         assert_equal {k2 k3} [invalidated $c]
-        $c -close
     }
 
     test "OPTOUT: the command after CLIENT CACHING NO is not tracked" {
@@ -424,7 +407,6 @@ proc default_mode_tests {} {
         $c get k
         r set k 1
         assert_equal k [invalidated $c]
-        $c -close
     }
 
     test "tracking that was off in between: keys read before are invalidated" {
@@ -447,7 +429,6 @@ proc default_mode_tests {} {
         $c hello 3
         r set k 5
         assert_equal {} [invalidated $c]
-        $c -close
     }
 
     test "a RESP2 client without redirection gets nothing, and its messages again after HELLO 3" {
@@ -460,7 +441,6 @@ proc default_mode_tests {} {
         $c hello 3
         r set k 2
         assert_equal k [invalidated $c]
-        $c -close
     }
 
     test "a client with CLIENT REPLY OFF gets its messages" {
@@ -470,7 +450,6 @@ proc default_mode_tests {} {
         wait_for_condition 10000 {[tracking_stat keys] == 1}
         r set k 1
         assert_all_typed [list [push_of k]] [list [$c -readtyped]]
-        $c -close
     }
 
     test "thousands of readers of one key" {
@@ -510,7 +489,6 @@ proc bcast_tests {} {
         $c get x
         assert_all_typed {+OK +QUEUED +QUEUED {* +OK +OK} {> {$invalidate} {* {$p:1} {$p:3}}}} \
             [pipelined $c 5 {multi {set p:3 1} {set p:1 1} exec}]
-        $c -close
     }
 
     test "BCAST without a prefix: all keys" {
@@ -523,7 +501,6 @@ proc bcast_tests {} {
         $c client tracking on bcast
         r mset b 1 a 2
         assert_equal {{a b} a} [invalidated $c]
-        $c -close
     }
 
     test "BCAST with NOLOOP leaves out what only the client itself has changed" {
@@ -551,7 +528,6 @@ proc bcast_tests {} {
             assert_equal $sent [invalidated $c] $command
         }
         r debug set-active-expire 1
-        $c -close
     }
 
     test "BCAST: turning tracking off drops what is collected" {
@@ -560,7 +536,6 @@ proc bcast_tests {} {
         assert_equal {} [invalidated $c]
         # The server may not have noticed yet that the clients of earlier tests have disconnected.
         wait_for_condition 5000 {[tracking_stat prefixes] == 0}
-        $c -close
     }
 
     test "BCAST: expiry, eviction and FLUSHALL" {
@@ -571,7 +546,6 @@ proc bcast_tests {} {
         assert {[llength $got] in {1 2} && [lsort -unique $got] eq "e1"} $got
         r flushall
         assert_equal ALL [invalidated $c]
-        $c -close
     }
 
     test "ten thousand prefixes of a client cost it less than 300 kB, in whatever order they come" {
@@ -651,7 +625,6 @@ proc bcast_tests {} {
             {$c client tracking on bcast {*}[string map {{prefix p} {prefix a}} $prefixes] prefix z prefix zz}
         $c client tracking off
         assert_equal 0 [tracking_stat prefixes]
-        $c -close
     }
 }
 
@@ -736,7 +709,6 @@ proc redirect_tests {} {
         r set k 1
         assert_equal k [invalidated $c]
         assert_equal [$c client id] [$c client getredir]
-        $c -close
     }
 
     test "a receiver that is gone: tracking-redir-broken, until tracking is turned on anew" {
@@ -762,7 +734,6 @@ proc redirect_tests {} {
         $c get k
         r set k 2
         assert_equal k [invalidated $c]
-        $c -close
     }
 }
 
@@ -796,7 +767,6 @@ proc state_tests {} {
         assert_equal {on optout caching-no} [dict get [$c client trackinginfo] flags]
         $c reset
         assert_equal {flags off redirect -1 prefixes {}} [$c client trackinginfo]
-        $c -close
     }
 
     test "CLIENT LIST and INFO show the clients that track keys" {
@@ -820,7 +790,6 @@ proc state_tests {} {
     test "CLIENT LIST filters by the flags of tracking" -needs {version 9.0} {
         set c [tracker bcast]
         assert_match "id=[$c client id] *" [r client list flags tB]
-        $c -close
     }
 
     test "errors of CLIENT TRACKING and CACHING" {
@@ -907,7 +876,6 @@ proc state_tests {} {
         assert_error [overlap x "another provided" xy] {$c client tracking on bcast prefix x prefix xy prefix foobar}
         assert_error [overlap foobar "an existing" foo] {$c client tracking on bcast prefix foobar prefix x prefix xy}
         assert_equal {fo: foo fox} [dict get [$c client trackinginfo] prefixes]
-        $c -close
     }
 }
 

@@ -83,7 +83,6 @@ start_server {tags {transactions}} {
         }
         $c set k other
         replies {{multi} +OK {get k} +QUEUED {exec} {* $other}}
-        $c -close
     }
 
     test "EXEC runs nothing when a watched key was changed by any client, itself included" {
@@ -100,7 +99,6 @@ start_server {tags {transactions}} {
         }
         r set k 1
         replies {{watch k} +OK {set k 2} +OK {multi} +OK {ping} +QUEUED {exec} nil*}
-        $c -close
     }
 
     test "EXEC runs after commands that leave the watched value as it is" {
@@ -129,7 +127,6 @@ start_server {tags {transactions}} {
         $c flushdb
         r set other 1
         replies {{get k} {$1} {multi} +OK {ping} +QUEUED {exec} {* +PONG}}
-        $c -close
     }
 
     test "flushing and swapping databases changes just the watched keys that are there" {
@@ -147,7 +144,6 @@ start_server {tags {transactions}} {
         r watch there
         $c swapdb 0 1
         replies {{multi} +OK {ping} +QUEUED {exec} nil*}
-        $c -close
     }
 
     test "UNWATCH, EXEC and RESET end watching" {
@@ -163,7 +159,6 @@ start_server {tags {transactions}} {
         r watch k
         $c set k 3
         replies {{reset} +RESET {multi} +OK {ping} +QUEUED {exec} {* +PONG}}
-        $c -close
     }
 
     test "UNWATCH within a transaction comes too late" {
@@ -172,7 +167,6 @@ start_server {tags {transactions}} {
         r watch k
         $c set k 1
         replies {{multi} +OK {unwatch} +QUEUED {exec} nil*}
-        $c -close
     }
 
     test "a watched key that expires counts as changed, one that had expired before does not" {
@@ -243,7 +237,6 @@ start_server {tags {transactions}} {
         assert_equal 2 [info_field total_watched_keys]
         $c discard
         assert_equal 0 [info_field total_watched_keys]
-        $c -close
     }
 
     test "a client that goes leaves nothing watched" {
@@ -274,7 +267,6 @@ start_server {tags {transactions}} {
             {exec} {* nil$}
         }
         $c config set maxmemory 0
-        $c -close
     }
 
     test "CLIENT PAUSE WRITE holds back EXEC of a writing transaction, not of a reading one" {
@@ -293,7 +285,6 @@ start_server {tags {transactions}} {
         $c client unpause
         assert_equal OK [r -read]
         assert_equal 1 [r get a]
-        $c -close
     }
 
     test "a client that kills itself within a transaction has the rest executed" {
@@ -320,7 +311,6 @@ start_server {tags {transactions}} {
             lappend seen $name
         }
         assert_equal {multi set get exec} $seen
-        $m -close
     }
 
     test "MONITOR cannot be begun within a transaction" {
@@ -333,7 +323,6 @@ start_server {tags {transactions}} {
         r set k 1
         $c multi
         assert_equal _ [$c -typed exec]
-        $c -close
     }
 
     test "random transactions on several clients: what EXEC runs is never interleaved" {
@@ -461,7 +450,6 @@ start_server {tags {transactions}} {
         assert_match "* multi=1 *" $shown
         assert_match "* cmd=exec *" $shown
         assert_match "* multi=0 *" [$c client info]
-        $c -close
     }
 
     test "EXEC is refused on a stale replica if a queued command is" {
@@ -481,7 +469,6 @@ start_server {tags {transactions}} {
         assert_match "*redis_version*" [$c exec]
         r replicaof no one
         r config set replica-serve-stale-data yes
-        $c -close
     }
 
     test "EXEC of scripts is held by a pause of writes unless all of them only read" {
@@ -501,7 +488,6 @@ start_server {tags {transactions}} {
             r client unpause
             assert_equal 3 [$c -read]
         }
-        $c -close
     }
 
     test "a pause that begins in a transaction also holds the eviction that CONFIG SET asked for" {
@@ -534,6 +520,5 @@ start_server {tags {transactions}} {
             assert_equal 1 [r client unblock $id]
             assert_equal "" [$c -read]
         }
-        $c -close
     }
 }

@@ -38,7 +38,6 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
                 assert_equal 1 [$c wait 1 30000]
             }
             assert {[clock seconds] - $began < 60}
-            $c -close
         }
 
         test "WAIT replies with fewer replicas after its timeout" {
@@ -59,7 +58,6 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
             wait_for_condition 5000 {[blocked] == 1}
             exec kill -CONT [srv pid]
             assert_equal 1 [$c -read]
-            $c -close
         }
 
         test "WAIT in a transaction and after one" {
@@ -74,7 +72,6 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
             exec kill -CONT [srv pid]
             assert_equal 1 [$c -read]
             assert_equal 3 [r get k]
-            $c -close
         }
 
         test "many clients wait at the same time, and those that leave are forgotten" {
@@ -234,6 +231,5 @@ start_server {overrides {appendonly no}} {
         wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
         wait_for_condition 20000 {[info_field persistence aof_rewrite_in_progress] == 0}
         assert_equal {1 0} [$c -read]
-        $c -close
     }
 }

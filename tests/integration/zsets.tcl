@@ -491,7 +491,6 @@ start_server {tags {zset}} {
             {zrandmember z -2 withscores} {* {* {$a} ,1} {* {$a} ,1}}
             {zpopmax z 5} {* {* {$a} ,1}}
         } $c
-        $c -close
     }
 
     test "ZADD refuses what makes no sense, and then does nothing" {

@@ -143,7 +143,6 @@ start_server {overrides {rdma-zero-copy-min 2kb save ""}} {
             for {set i 0} {$i < $count} {incr i} {r -read}
         }
         assert_morethan [info_field rdma rdma_zero_copy_bytes] $before
-        $other -close
     }
 }
 
@@ -174,6 +173,5 @@ start_server {overrides {io-threads 4}} {
         set sum 0
         foreach use {receive send control value window other} {incr sum [info_field rdma rdma_registered_${use}_bytes]}
         assert_equal $sum [info_field rdma rdma_registered_bytes]
-        foreach c $clients {$c -close}
     }
 }
