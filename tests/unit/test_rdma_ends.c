@@ -1,9 +1,13 @@
 /* How connections over RDMA end, with and without TLS: what arrives before the end, and what the owner is told.
  * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma. */
 #ifdef USE_RDMA
+#include "net/rdma/completion.h"
+#include "net/rdma/lifetime.h"
 #include "rdma_suite.h"
+#include <fcntl.h>
 #ifdef USE_TLS
 #include "net/rdma/tls_connection.h"
+#include "net/socket.h"
 #endif
 
 /* --- Owners that do not read --- */
@@ -116,6 +120,89 @@ static void an_end_with_an_error_waits_until_its_owner_reads_again(void **state)
     }
 }
 
+/* --- What arrived before a failure --- */
+
+static char fails[64]; /* posting to the send queue whose number is in this file fails */
+
+static void fail_posting(const struct rdma_connection *c) {
+    char number[16];
+    int fd = open(fails, O_CREAT | O_WRONLY | O_TRUNC, 0600), len = snprintf(number, sizeof number, "%u", c->qp.number);
+    assert_int_equal(write(fd, number, (size_t)len), len);
+    close(fd);
+}
+
+enum failure { SEND_FAILED, POST_FAILED, FLUSHED, DEVICE_GONE, FAILURES };
+
+static void fail_now(struct rdma_connection *c, enum failure failure) {
+    struct ibv_wc wc = {.status = failure == FLUSHED ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR,
+                        .wr_id = (uint64_t)c->send.posted << 1};
+    switch (failure) {
+    case SEND_FAILED: rdma_connection_broken(c, &wc); break;
+    case POST_FAILED:
+        fail_posting(c);
+        send_stream(&server, server.sent + 100);
+        unlink(fails);
+        break;
+    case FLUSHED: c->timer.fire(&c->timer); break; /* of an earlier completion */
+    default: rdma_device_gone(c->qp.device);
+    }
+}
+
+/* The completion of a message may be in a queue that is fetched later than the one that tells of the failure. */
+static void messages_that_arrived_before_a_failure_are_delivered(void **state) {
+    static const int errors[] = {ETIMEDOUT, EIO, ECONNRESET, ENODEV};
+    for (enum failure i = 0; i < FAILURES; i++) {
+        if (i == POST_FAILED && strncmp(rdma_device_name(), "softrdma", 8) != 0) continue;
+        open_with(&hearing);
+        struct rdma_connection *c = rdma_of(server.conn);
+        turn_some();
+        if (i == FLUSHED) {
+            rdma_connection_broken(c, &(struct ibv_wc){.status = IBV_WC_WR_FLUSH_ERR});
+            turn_until(c->timer.heap_index);
+        }
+        server.on_closed = leave_everything;
+        send_stream(&client, 100);
+        fail_now(c, i);
+        turn_until(server.closed == 1);
+        assert_int_equal(server.consumed, 100);
+        assert_int_equal(server.conn->error, errors[i]);
+        assert_false(server.corrupt);
+        close_self(&server);
+        turn_some();
+        if (client.conn) close_self(&client);
+        turn_some();
+    }
+}
+
+/* A crowd whose queue pairs fail has more requests to flush than a completion queue of a few connections has entries.
+ */
+static void draining_leaves_no_completion(void **state) {
+    enum { CROWD = 200, REQUESTS = 60 };
+    struct end *near = mem_calloc(CROWD, sizeof *near);
+    for (int i = 0; i < CROWD; i++) {
+        server.conn = NULL;
+        near[i].pending_bound = 1;
+        dial(&near[i]);
+        turn_until(conn_is_open(near[i].conn) && server.conn);
+    }
+    turn_some();
+    struct rdma_device *device = rdma_of(near[0].conn)->qp.device;
+    uint64_t before = rdma_stats()->completions;
+    for (int i = 0; i < CROWD; i++) {
+        struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+        assert_int_equal(ibv_modify_qp(rdma_of(near[i].conn)->qp.verbs, &attr, IBV_QP_STATE), 0);
+        for (int k = 0; k < REQUESTS; k++) send_stream(&near[i], near[i].sent + 1);
+    }
+    rdma_device_drain(device);
+    assert_true(rdma_stats()->completions - before > 10000);
+    struct ibv_wc wc;
+    for (int i = 0; i < device->queue_count; i++) assert_int_equal(ibv_poll_cq(device->queues[i].cq, 1, &wc), 0);
+    turn_until(server.closed == CROWD);
+    for (int i = 0; i < CROWD; i++) turn_until(near[i].closed == 1);
+    server.conn = NULL;
+    mem_free(near);
+}
+
 #define OWNER_TESTS                                                                                                    \
     SUITE_TEST(an_owner_that_does_not_read_hears_of_an_end_behind_bytes),                                              \
         SUITE_TEST(an_owner_that_waits_for_its_output_hears_of_the_end),                                               \
@@ -124,6 +211,8 @@ static void an_end_with_an_error_waits_until_its_owner_reads_again(void **state)
 
 static const struct CMUnitTest plain_tests[] = {
     OWNER_TESTS,
+    SUITE_TEST(messages_that_arrived_before_a_failure_are_delivered),
+    SUITE_TEST(draining_leaves_no_completion),
     SUITE_TEST(an_owner_without_the_handler_gets_the_end_although_it_does_not_read),
 };
 
@@ -138,8 +227,29 @@ static void use(enum tls_role role, const struct tls_settings *settings) {
     if (!context) fail_msg("%s", error);
     tls_use(role, context);
 }
+static struct tls_settings server_settings, client_settings;
+static char ca[64], cert[64], key[64], long_cert[64];
+
+/* Of 50 KB, more than OpenSSL reads in a step of a handshake. */
+static bool make_long_certificate(void) {
+    char path[64], command[500];
+    snprintf(path, sizeof path, "%s/long.ext", folder);
+    snprintf(long_cert, sizeof long_cert, "%s/long.crt", folder);
+    FILE *file = fopen(path, "w");
+    if (!file) return false;
+    fputs("subjectAltName=IP:127.0.0.1", file);
+    for (int i = 0; i < 1000; i++) fprintf(file, ",DNS:host-%05d.some.long.domain.of.an.example.test", i);
+    fputc('\n', file);
+    fclose(file);
+    snprintf(
+        command, sizeof command,
+        "cd %s && exec 2>/dev/null && openssl req -new -key server.key -subj /CN=long -out long.csr && openssl x509 "
+        "-req -in long.csr -sha256 -days 1 -CA ca.crt -CAkey ca.key -set_serial 99 -extfile long.ext -out long.crt",
+        folder);
+    return system(command) == 0;
+}
 static int use_tls(void **state) {
-    char command[200], ca[64], cert[64], key[64];
+    char command[200];
     use_rdma(state);
     suite.transport = &transport_rdma_tls;
     if (!mkdtemp(folder)) return -1;
@@ -148,9 +258,11 @@ static int use_tls(void **state) {
     snprintf(ca, sizeof ca, "%s/ca.crt", folder);
     snprintf(cert, sizeof cert, "%s/server.crt", folder);
     snprintf(key, sizeof key, "%s/server.key", folder);
-    use(TLS_SERVER, &(struct tls_settings){.cert_file = cert, .key_file = key, .ca_file = ca});
-    use(TLS_CLIENT, &(struct tls_settings){.ca_file = ca, .auth = TLS_AUTH_YES});
-    return 0;
+    server_settings = (struct tls_settings){.cert_file = cert, .key_file = key, .ca_file = ca};
+    client_settings = (struct tls_settings){.ca_file = ca, .auth = TLS_AUTH_YES};
+    use(TLS_SERVER, &server_settings);
+    use(TLS_CLIENT, &client_settings);
+    return make_long_certificate() ? 0 : -1;
 }
 static int leave_tls(void **state) {
     char command[200];
@@ -187,13 +299,68 @@ static void a_stream_that_closing_cuts_off_ends_without_close_notify(void **stat
     }
 }
 
+/* The peer sends its certificates, its last message of the handshake and a request, and disconnects while most of them
+ * wait for their step of the handshake. */
+static void a_request_of_a_peer_that_ends_behind_its_handshake_is_delivered(void **state) {
+    struct tls_settings asking = server_settings, owning = client_settings;
+    asking.auth = TLS_AUTH_YES;
+    owning.cert_file = long_cert;
+    owning.key_file = key;
+    use(TLS_SERVER, &asking);
+    use(TLS_CLIENT, &owning);
+    uint64_t failed = socket_stats.handshakes_failed;
+    struct list *handshakes = &rdma_tls_pool_of(loop)->handshakes;
+    client.to_send = 100;
+    client.on_connected = client.on_drained = end_pump;
+    dial(&client);
+    turn_until(client.sent == 100 && conn_pending(client.conn) == 0);
+    struct rdma_tls *arrival = container_of(list_first(handshakes), struct rdma_tls, handshake_link);
+    struct rdma_connection *carrier = rdma_of(arrival->raw);
+    rdma_device_drain(carrier->qp.device);
+    carrier->callbacks->failed(carrier, 0, NULL);
+    rdma_connection_run(carrier);
+    turn_until(server.closed == 1 || socket_stats.handshakes_failed != failed);
+    use(TLS_SERVER, &server_settings);
+    use(TLS_CLIENT, &client_settings);
+    assert_int_equal(server.consumed, 100);
+    assert_int_equal(socket_stats.handshakes_failed, failed);
+    assert_false(server.corrupt);
+}
+
+/* The peer asks for new keys and does not take the answers, until this end reads nothing more. Then it is gone. */
+static void a_peer_that_takes_no_answers_and_is_gone_has_ended(void **state) {
+    open_both();
+    conn_set_trusted(server.conn, true);
+    SSL *ssl = tls_of(client.conn)->ssl;
+    conn_set_reading(client.conn, false);
+    for (int i = 0; i < 20000; i++) {
+        assert_int_equal(SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(ssl), 1);
+    }
+    conn_flush(tls_of(client.conn)->raw);
+    turn_until(tls_of(server.conn)->answers_wait);
+    client.conn->drops_output = true;
+    close_self(&client);
+    turn_until(server.closed == 1);
+}
+
 static const struct CMUnitTest tls_tests[] = {
+    SUITE_TEST(a_request_of_a_peer_that_ends_behind_its_handshake_is_delivered),
+    SUITE_TEST(a_peer_that_takes_no_answers_and_is_gone_has_ended),
     OWNER_TESTS,
     SUITE_TEST(a_stream_that_closing_cuts_off_ends_without_close_notify),
 };
 #endif
 
 int main(int argc, char **argv) {
+    snprintf(fails, sizeof fails, "/tmp/test-rdma-ends.%d", (int)getpid());
+    if (!getenv("RDMA_TEST_FAULTS")) { /* the device reads its rules at the start */
+        char rule[128];
+        snprintf(rule, sizeof rule, "post_send:fail=EIO,while=%s", fails);
+        setenv("SOFTRDMA_FAULTS", rule, 1);
+        setenv("RDMA_TEST_FAULTS", "1", 1);
+        execv("/proc/self/exe", argv);
+    }
     if (!rdma_device_arranged(argv[0])) return 1;
     int failed = cmocka_run_group_tests_name("ends of rdma", plain_tests, use_rdma, NULL);
 #ifdef USE_TLS

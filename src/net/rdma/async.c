@@ -8,6 +8,7 @@
 #include <errno.h>
 
 static void fail_connections(struct rdma_device *device, int error, const char *why) {
+    rdma_device_drain(device); /* what arrived before is reported first */
     list_each_entry(&device->owner->connections, struct rdma_connection, link, c)
         if (c->qp.device == device) rdma_connection_failed(c, error, why);
 }

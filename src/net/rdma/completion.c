@@ -13,7 +13,6 @@
 
 enum {
     LONG_RUN_BYTES = 16 * 1024, /* bytes of requests that take longer to execute than a poll of the completion queue */
-    DRAIN_MAX = 8192,
     ACKNOWLEDGE_AT = 64,
 };
 
@@ -92,7 +91,9 @@ static int drain(struct rdma_device *device, int max) {
 
 void rdma_device_drain(struct rdma_device *device) {
     if (!rdma_usable()) return;
-    drain(device, DRAIN_MAX);
+    /* A fetch fills its batch from one queue, if it can, and the next fetch begins with the next queue. The last queue
+     * is the largest. */
+    drain(device, device->queue_count * (int)device->queues[device->queue_count - 1].capacity);
     rdma_polled_check(device);
     if (device->repost_count) rdma_receives_flush(device);
 }

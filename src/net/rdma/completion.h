@@ -19,7 +19,7 @@
 
 extern const struct rdma_device_handlers rdma_completion_handlers;
 
-/* Handles all available completions without calling any connection's handlers. */
+/* Handles all available completions without calling any connection's handlers. Not while one is handled. */
 void rdma_device_drain(struct rdma_device *device);
 /* A completion has woken the thread so long after its last work. */
 void rdma_device_woke(struct rdma_device *device, uint64_t waited_us);

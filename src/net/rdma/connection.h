@@ -31,6 +31,9 @@ enum rdma_phase {
 struct rdma_callbacks {
     /* The connection has failed: it reports the bytes that arrived before, then the end. `note` may be NULL. */
     void (*failed)(struct rdma_connection *c, int error, const char *note);
+    /* A request has failed. Messages that arrived before may be in a queue that is not fetched yet, so the connection
+     * fails from the ready list, after the queues were drained. `note` stays valid. */
+    void (*request_failed)(struct rdma_connection *c, int error, const char *note);
     /* A closed connection has sent all of its output. */
     void (*finish)(struct rdma_connection *c);
     /* send.wants_control: there is space in the send queue for control messages that waited. */
@@ -173,11 +176,12 @@ struct rdma_untrusted {
 
 /* lifetime.h: how the connection ends */
 struct rdma_ending {
-    int failure;        /* errno to end with, from the ready list */
-    char *note;         /* text of the failure */
-    bool refused;       /* the peer's device refused a request: key, bounds or rights */
-    bool refused_read;  /* the refused request was a READ */
-    bool refused_place; /* it belonged to a placement */
+    int failure;              /* errno to end with, from the ready list */
+    char *note;               /* text of the failure */
+    const char *request_note; /* of `failing` */
+    bool refused;             /* the peer's device refused a request: key, bounds or rights */
+    bool refused_read;        /* the refused request was a READ */
+    bool refused_place;       /* it belonged to a placement */
     bool released;
 };
 
@@ -201,6 +205,7 @@ struct rdma_connection {
     bool passive;       /* accepted, not connected by us */
     bool end_pending;   /* the peer disconnected or the transport failed: report it after the bytes that arrived */
     bool flushed;       /* the queue pair failed without a cause: the peer is gone, or an event gives the cause soon */
+    int failing;        /* errno: a request has failed, and the end follows from the ready list */
     bool lingering;     /* closed, and its output is still on its way */
     bool finished;      /* the struct is freed at the end of the iteration */
     uint64_t features;  /* features agreed on */

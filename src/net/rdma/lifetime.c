@@ -86,6 +86,17 @@ void rdma_connection_failed(struct rdma_connection *c, int error, const char *no
         rdma_connection_ready(c);
 }
 
+static void rdma_request_failed(struct rdma_connection *c, int error, const char *note) {
+    if (c->end_pending || c->failing || c->finished) return;
+    if (c->conn.state != CONN_OPEN) { /* no owner waits for what arrived */
+        rdma_connection_failed(c, error, note);
+        return;
+    }
+    c->failing = error;
+    c->ending.request_note = note;
+    rdma_connection_ready(c);
+}
+
 static void end_now(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     conn->state = CONN_ENDED;
@@ -110,6 +121,7 @@ static const char *refusal(const struct rdma_connection *c) {
 
 static uint64_t still_silent(struct event_timer *timer) {
     struct rdma_connection *c = container_of(timer, struct rdma_connection, timer);
+    rdma_device_drain(c->qp.device);
     if (c->ending.refused)
         rdma_connection_failed(c, EACCES, refusal(c));
     else
@@ -135,6 +147,10 @@ void rdma_connection_run(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     if (c->lingering && !c->finished && !c->flushed) rdma_send_continue(c); /* what is placed in several turns */
     if (c->finished || c->receive.showing || conn->state >= CONN_ENDED) return;
+    if (c->failing && !c->end_pending) {
+        rdma_device_drain(c->qp.device);
+        rdma_connection_failed(c, c->failing, c->ending.request_note);
+    }
     if (conn->state == CONN_OPEN) {
         rdma_receive_settle(c);
         while (rdma_may_receive(c) && c->receive.received > c->receive.taken) {
@@ -156,6 +172,8 @@ void rdma_connection_run(struct rdma_connection *c) {
     } else if (c->end_pending) {
         rdma_reads_fail(c, c->ending.failure ? -c->ending.failure : -ECONNRESET);
         if (conn->state < CONN_ENDED) end_now(c);
+    } else if (c->failing) {
+        rdma_connection_ready(c); /* since the drain above */
     } else if (c->flushed) {
         event_timer_set(conn->loop, &c->timer, 20000, still_silent);
     }
@@ -196,7 +214,7 @@ void rdma_connection_broken(struct rdma_connection *c, const struct ibv_wc *wc) 
         rdma_violation(c, "a message that does not fit a control message (%s)", ibv_wc_status_str(wc->status));
         return;
     }
-    rdma_connection_failed(c, error_of(wc->status), ibv_wc_status_str(wc->status));
+    rdma_request_failed(c, error_of(wc->status), ibv_wc_status_str(wc->status));
 }
 
 /* --- The tick of a loop --- */
@@ -227,8 +245,10 @@ static void tick_start(struct rdma_loop *owner) {
 
 /* --- Life --- */
 
-static const struct rdma_callbacks callbacks = {
-    .failed = rdma_connection_failed, .finish = rdma_connection_finish, .pump_control = rdma_control_pump};
+static const struct rdma_callbacks callbacks = {.failed = rdma_connection_failed,
+                                                .request_failed = rdma_request_failed,
+                                                .finish = rdma_connection_finish,
+                                                .pump_control = rdma_control_pump};
 
 void rdma_connection_init(struct rdma_connection *c, struct rdma_loop *owner, enum connection_state state) {
     c->conn.transport = owner->transport;
@@ -289,7 +309,7 @@ static uint64_t lingered_enough(struct event_timer *timer) {
 void rdma_connection_close(struct connection *conn) {
     struct rdma_connection *c = rdma_of(conn);
     bool linger = !conn->drops_output && rdma_takes_output(c) && c->phase == RDMA_ESTABLISHED && !c->flushed &&
-                  (rdma_send_pending(c) || c->send.posted != c->send.retired);
+                  !c->failing && (rdma_send_pending(c) || c->send.posted != c->send.retired);
     conn->state = CONN_CLOSED;
     rdma_reads_close(c);
     if (linger) {

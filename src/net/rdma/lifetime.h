@@ -5,9 +5,11 @@
  *   completions (completion.h). So handlers may run the loop, and one call reports several messages.
  *
  * Ending
- *   The peer's disconnect or a failure is reported from the ready list, after the bytes that arrived before it. While
- *   the owner leaves such bytes in the buffer, or has paused reading, `hung_up` is called in its place. Closing
- *   lingers until the peer's device has received the output, for LINGER_US at most.
+ *   The peer's disconnect or a failure is reported from the ready list, after the bytes that arrived before it. The
+ *   completion of a failed request may be fetched before those of receives, which are in another queue: all queues are
+ *   drained before the connection fails. While the owner leaves such bytes in the buffer, or has paused reading,
+ *   `hung_up` is called in place of `closed`. Closing lingers until the peer's device has received the output, for
+ *   LINGER_US at most.
  *   A connection ends in this order. The queue pair leaves the table, so that later completions find no connection. The
  *   peer gets a disconnect. At the end of the loop's turn the completions are drained once more, the queue pair is
  *   destroyed, the memory returns to its pools, and the identifier is destroyed. */

@@ -236,6 +236,7 @@ void rdma_polled_take_until(struct rdma_connection *c, uint32_t count) {
 
 /* Bytes that do not match by now are lost, like any others in flight. */
 void rdma_polled_take(struct rdma_connection *c) {
+    c->polled.doubt = 0; /* also if it is distrusted: as many checks as for any other word */
     enum polled_check result = CHECK_AGAIN;
     while (result == CHECK_AGAIN && c->polled.state == RDMA_POLLED_ON && !c->end_pending && !c->finished) {
         struct rdma_poll_entry *entry = &c->qp.device->polls.entries[c->polled.entry];

@@ -166,7 +166,7 @@ bool rdma_reads_pump(struct rdma_connection *c) {
         if (!rdma_send_read(c, &wr, true)) return false;
         read->seq = c->send.posted;
         reads->posted++;
-        if (c->end_pending) return true; /* posting failed */
+        if (c->end_pending || c->failing) return true; /* posting failed */
     }
     return true;
 }

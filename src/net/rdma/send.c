@@ -239,6 +239,7 @@ static bool post(struct rdma_connection *c, struct ibv_send_wr *wrs, uint32_t co
         c->send.unsignalled_bytes = 0;
         c->owner->stats.signalled++;
     }
+    if (__builtin_expect(c->failing, 0)) return false;
     last->wr_id = (uint64_t)c->send.posted << 1;
     struct rdma_stats *stats = &c->owner->stats;
     stats->doorbells++;
@@ -246,7 +247,7 @@ static bool post(struct rdma_connection *c, struct ibv_send_wr *wrs, uint32_t co
     if (last->send_flags & IBV_SEND_INLINE) stats->inlined++;
     int error = ibv_post_send(c->qp.verbs, wrs, &bad);
     if (error == 0) return true;
-    c->callbacks->failed(c, error, "posting to the send queue failed");
+    c->callbacks->request_failed(c, error, "posting to the send queue failed");
     return false;
 }
 
@@ -491,7 +492,7 @@ void rdma_send_pump(struct rdma_connection *c) {
     for (;;) {
         uint64_t ahead = c->send.places.len ? rdma_place_ahead(c) : UINT64_MAX;
         if (__builtin_expect(ahead == 0, 0)) {
-            if (!rdma_place_post(c, &began_us)) break;
+            if (c->failing || !rdma_place_post(c, &began_us)) break;
             continue;
         }
         size_t pending = rdma_send_pending(c);

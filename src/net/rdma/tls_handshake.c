@@ -264,10 +264,11 @@ static void raw_closed(struct connection *raw) {
         rdma_tls_raw_over(t);
         return;
     }
-    if (t->stage == STAGE_HANDSHAKE && raw->in_len) { /* perhaps the peer's alert says why */
+    if (t->stage == STAGE_HANDSHAKE && raw->in_len) {
+        /* Perhaps the handshake completes with these bytes, and requests follow; or the peer's alert says why. The last
+         * step finds the end. */
         rdma_tls_note(t, NULL);
-        handshake_step(t);
-        if (t->stage == STAGE_HANDSHAKE && t->conn.state == CONN_CONNECTING) handshake_failed(t, ECONNRESET);
+        step_soon(t);
         return;
     }
     if (!raw->error) rdma_tls_note(t, "The peer closed the connection in the TLS handshake");
