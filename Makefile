@@ -285,17 +285,22 @@ $(B)/unit/%: $(B)/tests/unit/%.o $(B)/tests/unit/unit.o $(call objects,$(COMMON)
 $(B)/unit/test_cli_cluster_plan: $(B)/src/tools/cli_cluster_plan.o
 $(B)/unit/test_sentinel_simulation: $(B)/tests/simulation/sentinel_simulator.o
 CLUSTER_SIMULATOR := $(B)/tests/simulation/cluster_simulator.o
-$(patsubst %,$(B)/unit/test_%,cluster_claims cluster_rules cluster_sync_simulation cluster_views copied_owners \
-    migration_machine): $(CLUSTER_SIMULATOR)
+QUORUM_SIMULATOR := $(patsubst %,$(B)/tests/simulation/%.o,quorum_clients quorum_simulator)
+SYNC_CLUSTER := $(CLUSTER_SIMULATOR) $(QUORUM_SIMULATOR) $(patsubst %,$(B)/tests/simulation/%.o,asynchronous_shards \
+    membership_simulator migration_faults migration_files migration_host migration_simulator sync_cluster)
+$(patsubst %,$(B)/unit/test_%,cluster_claims cluster_rules cluster_views copied_owners migration_machine): \
+    $(CLUSTER_SIMULATOR)
+$(B)/unit/test_cluster_sync_simulation: $(SYNC_CLUSTER)
+$(B)/unit/test_sync_replication: $(QUORUM_SIMULATOR)
 $(B)/unit/test_cluster_simulation: $(CLUSTER_SIMULATOR) $(B)/tests/simulation/cluster_faults.o
 # Simulations, which are run by hand.
 SIMULATIONS := tests/simulation/cluster.c tests/simulation/cluster_sync.c
 SIMULATION_PROGRAMS := $(patsubst tests/%.c,build/%,$(SIMULATIONS))
 SIMULATED := $(wildcard src/cluster/protocol/*.c) $(wildcard src/cluster/migration/protocol/*.c) \
 	$(wildcard src/repl/quorum/protocol/*.c)
-build/simulation/cluster: $(B)/tests/simulation/cluster_faults.o
-build/simulation/%: $(B)/tests/simulation/%.o $(call objects,$(COMMON) $(SIMULATED)) $(CLUSTER_SIMULATOR) \
-		build/variant
+build/simulation/cluster: $(CLUSTER_SIMULATOR) $(B)/tests/simulation/cluster_faults.o
+build/simulation/cluster_sync: $(SYNC_CLUSTER)
+build/simulation/%: $(B)/tests/simulation/%.o $(call objects,$(COMMON) $(SIMULATED)) build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
 simulation: $(SIMULATION_PROGRAMS)

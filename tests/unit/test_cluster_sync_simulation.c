@@ -1,17 +1,14 @@
-/* A few seeds of tests/simulation/cluster_sync.c, among them some that have found defects. */
+/* A few seeds of tests/simulation/sync_cluster.h, among them some that have found defects. */
 #include "unit.h"
+#include "../simulation/sync_cluster.h"
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int simulate(int argc, char **argv);
-#define main simulate
-#include "../simulation/cluster_sync.c"
-#undef main
 
 static void simulate_seeds(const char *range, const char *option, const char *another) {
     char *argv[] = {"test", "--seeds", (char *)(uintptr_t)range, (char *)(uintptr_t)option, (char *)(uintptr_t)another,
                     NULL};
-    assert_int_equal(simulate(3 + !!option + !!another, argv), 0); /* a violation ends the program */
+    assert_int_equal(sync_cluster_simulate(3 + !!option + !!another, argv), 0); /* a violation ends the program */
 }
 
 TEST(acknowledged_writes_survive_elections_of_shards) {
@@ -38,7 +35,7 @@ TEST(the_simulation_finds_writes_that_a_migration_loses) {
     pid_t child = fork();
     if (child == 0) {
         char *argv[] = {"test", "--seeds", "1-20", "--mixed", "--migrations", "--trial", NULL};
-        _exit(simulate(6, argv) ? 2 : 0);
+        _exit(sync_cluster_simulate(6, argv) ? 2 : 0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1); /* the exit of a violation */

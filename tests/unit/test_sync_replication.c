@@ -8,7 +8,11 @@
  *     … --moves                              two groups, and keys that move between them
  *     … --trial read                         with a broken rule, which the simulation must find (quorum_clients.h) */
 #include "unit.h"
-#include "../simulation/quorum_simulator.h"
+#include "../simulation/quorum_clients.h"
+#include "lib/system/memory.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,56 +30,56 @@ TEST(a_group_forms_and_acknowledges) {
 TEST(a_promoted_replica_has_all_acknowledged_writes) {
     world_begin(2, 3, 1);
     uint32_t before = world.acknowledged_count;
-    node_crash(&world.nodes[0], true);
-    promote(&world.nodes[1]);
-    run(3000);
+    world_crash(&world.nodes[0], true);
+    world_promote(&world.nodes[1]);
+    world_run(3000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
     assert_int_equal(world.acknowledged_count, before); /* alone it acknowledges nothing */
-    follow(&world.nodes[2], 1);
-    run(1000);
+    world_follow(&world.nodes[2], 1);
+    world_run(1000);
     assert_true(world.acknowledged_count > before);
 }
 
 TEST(one_server_of_three_is_not_enough) {
     world_begin(3, 3, 1);
-    node_crash(&world.nodes[0], true);
-    node_crash(&world.nodes[2], true);
-    promote(&world.nodes[1]);
-    run(5000);
+    world_crash(&world.nodes[0], true);
+    world_crash(&world.nodes[2], true);
+    world_promote(&world.nodes[1]);
+    world_run(5000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
-    node_start(&world.nodes[2]); /* it has its promises, but perhaps not its data: its vote does not count */
-    run(3000);
+    world_start(&world.nodes[2]); /* it has its promises, but perhaps not its data: its vote does not count */
+    world_run(3000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
-    promote(&world.nodes[1]); /* a second time changes nothing */
-    run(3000);
+    world_promote(&world.nodes[1]); /* a second time changes nothing */
+    world_run(3000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
     world.loss_accepted = true;
     quorum_machine_force(&world.nodes[1].machine, "", world.now);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
     assert_false(quorum_machine_writable(&world.nodes[1].machine));
-    follow(&world.nodes[2], 1);
-    run(4000);
+    world_follow(&world.nodes[2], 1);
+    world_run(4000);
     assert_true(quorum_machine_writable(&world.nodes[1].machine));
 }
 
 TEST(a_restarted_primary_takes_its_data_from_its_replicas) {
     world_begin(4, 3, 1);
-    node_crash(&world.nodes[0], true);
+    world_crash(&world.nodes[0], true);
     world.nodes[0].len = 0;
-    node_start(&world.nodes[0]);
-    run(6000);
+    world_start(&world.nodes[0]);
+    world_run(6000);
     assert_int_equal(world.nodes[0].machine.status, QUORUM_LEADING);
-    check_has_all(&world.nodes[0], "it leads without its data");
+    world_check_has_all(&world.nodes[0], "it leads without its data");
 }
 
 TEST(a_server_without_a_group_or_a_set_does_not_lead) {
     world_begin(5, 3, 1);
     struct node *node = &world.nodes[2];
-    node_crash(node, false);
+    world_crash(node, false);
     node->follows = -1;
-    node_start(node);
+    world_start(node);
     assert_non_null(quorum_machine_start_election(&node->machine, world.now));
-    run(3000);
+    world_run(3000);
     assert_int_equal(node->machine.status, QUORUM_DEPOSED);
     assert_false(quorum_machine_may_lead(&node->machine));
 }
@@ -83,9 +87,9 @@ TEST(a_server_without_a_group_or_a_set_does_not_lead) {
 TEST(a_server_that_is_not_eligible_does_not_lead) {
     world_begin(6, 3, 1);
     world.nodes[1].machine.settings.eligible = false;
-    node_crash(&world.nodes[0], true);
-    promote(&world.nodes[1]);
-    run(3000);
+    world_crash(&world.nodes[0], true);
+    world_promote(&world.nodes[1]);
+    world_run(3000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_DEPOSED);
 }
 
@@ -94,12 +98,12 @@ TEST(a_dead_member_is_replaced_by_a_new_server) {
     assert_int_equal(world.nodes[0].machine.state.set.now.count, 4);
     char id[QUORUM_ID_LEN + 1];
     memcpy(id, world.nodes[3].machine.state.id, sizeof id);
-    node_crash(&world.nodes[3], true);
-    run(2 * ABSENT);
+    world_crash(&world.nodes[3], true);
+    world_run(2 * ABSENT);
     assert_int_equal(world.nodes[0].machine.state.set.now.count, 3);
     assert_null(quorum_members_find(&world.nodes[0].machine.state.set.now, id));
-    node_crash(&world.nodes[2], true);
-    run(2 * ABSENT); /* with three members nobody leaves */
+    world_crash(&world.nodes[2], true);
+    world_run(2 * ABSENT); /* with three members nobody leaves */
     assert_int_equal(world.nodes[0].machine.state.set.now.count, 3);
 }
 
@@ -108,21 +112,21 @@ TEST(a_new_server_takes_the_place_of_an_absent_member_at_once) {
     const struct quorum_members *members = &world.nodes[0].machine.state.set.now;
     char id[QUORUM_ID_LEN + 1];
     memcpy(id, world.nodes[2].machine.state.id, sizeof id);
-    node_crash(&world.nodes[2], false);
-    while (world.nodes[0].peers[2].up) run(STEP_MS);
-    node_start(&world.nodes[2]);
-    follow(&world.nodes[2], 0);
+    world_crash(&world.nodes[2], false);
+    while (world.nodes[0].peers[2].up) world_run(STEP_MS);
+    world_start(&world.nodes[2]);
+    world_follow(&world.nodes[2], 0);
     for (int64_t end = world.now + ABSENT - 500; world.now < end && quorum_members_find(members, id);) {
-        run(STEP_MS);
+        world_run(STEP_MS);
         assert_int_equal(members->count, 3); /* with four, one of them dead, no other server could fail */
     }
     assert_null(quorum_members_find(members, id));
     assert_non_null(quorum_members_find(members, world.nodes[2].machine.state.id));
-    run(1000);
+    world_run(1000);
     assert_int_equal(world.nodes[0].machine.state.set.before.count, 0);
-    node_crash(&world.nodes[0], true);
-    promote(&world.nodes[1]);
-    run(3000);
+    world_crash(&world.nodes[0], true);
+    world_promote(&world.nodes[1]);
+    world_run(3000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
 }
 
@@ -162,9 +166,9 @@ TEST(a_replica_has_the_data_of_the_primary_once_its_stream_continues_them) {
     struct quorum_machine *machine = &replica->machine;
     struct quorum_hello hello;
     struct quorum_welcome welcome;
-    node_crash(replica, true);
+    world_crash(replica, true);
     replica->len = primary->len + 100; /* of another history */
-    node_start(replica);
+    world_start(replica);
     quorum_machine_hello(machine, &hello);
     assert_null(quorum_machine_hello_from(&world.nodes[0].machine, &hello, world.now, &welcome));
     assert_null(quorum_machine_welcomed(machine, &welcome, world.now));
@@ -182,8 +186,8 @@ TEST(a_candidate_learns_nothing_from_a_server_of_another_group) {
     world_begin(16, 3, 1);
     struct quorum_machine *machine = &world.nodes[1].machine;
     struct quorum_vote vote;
-    node_crash(&world.nodes[0], false);
-    promote(&world.nodes[1]);
+    world_crash(&world.nodes[0], false);
+    world_promote(&world.nodes[1]);
     struct quorum_vote_request ask = {.kind = QUORUM_VOTE, .term = machine->term};
     memcpy(ask.group, machine->state.group, sizeof ask.group);
     struct quorum_machine other = world.nodes[2].machine; /* another server, at the address of a member */
@@ -212,7 +216,7 @@ TEST(a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set) {
     struct quorum_machine *machine = &world.nodes[1].machine, former = world.nodes[0].machine;
     struct quorum_vote vote;
     former.state.set.version++;
-    promote(&world.nodes[1]);
+    world_promote(&world.nodes[1]);
     struct quorum_vote_request ask = {.kind = QUORUM_VOTE, .term = machine->term};
     memcpy(ask.group, machine->state.group, sizeof ask.group);
     quorum_machine_vote_requested(&former, &ask, world.now, &vote);
@@ -224,22 +228,22 @@ TEST(a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set) {
 
 TEST(a_change_of_the_set_needs_the_voters_of_both_sets) {
     world_begin(10, 3, 1);
-    node_crash(&world.nodes[0], true);
+    world_crash(&world.nodes[0], true);
     for (int i = 1; i < 3; i++) {
         struct quorum_set *set = &world.nodes[i].machine.state.set;
         set->before = (struct quorum_members){.replicas = 1, .count = 3};
-        for (int j = 0; j < 3; j++) fresh_id(&world.nodes[0], set->before.list[j].id);
+        for (int j = 0; j < 3; j++) world_fresh_id(&world.nodes[0], set->before.list[j].id);
     }
-    promote(&world.nodes[1]);
-    run(5000);
+    world_promote(&world.nodes[1]);
+    world_run(5000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_CANDIDATE);
 }
 
 TEST(a_replica_counts_when_it_has_the_set_and_the_data) {
     world_begin(11, 3, 1);
     struct quorum_machine *primary = &world.nodes[0].machine;
-    write_commit(&world.nodes[0]); /* so that something is not committed */
-    for (int i = 1; i < 3; i++) {  /* they have an older set */
+    world_write_commit(&world.nodes[0]); /* so that something is not committed */
+    for (int i = 1; i < 3; i++) {        /* they have an older set */
         quorum_machine_peer_stored(primary, world.nodes[i].machine.state.id, &primary->term,
                                    primary->state.set.version - 1);
         quorum_machine_peer_acked(primary, world.nodes[i].machine.state.id, world.nodes[0].len + 100);
@@ -253,54 +257,54 @@ TEST(a_replica_counts_when_it_has_the_set_and_the_data) {
 
 TEST(a_server_that_is_promoted_again_and_again_leads) {
     world_begin(13, 3, 1);
-    node_crash(&world.nodes[0], true);
-    node_start(&world.nodes[0]); /* it has to copy its data, too */
+    world_crash(&world.nodes[0], true);
+    world_start(&world.nodes[0]); /* it has to copy its data, too */
     for (int i = 0; i < 300 && world.nodes[0].machine.status != QUORUM_LEADING; i++) {
         quorum_machine_start_election(&world.nodes[0].machine, world.now);
-        run(20);
+        world_run(20);
     }
     assert_int_equal(world.nodes[0].machine.status, QUORUM_LEADING);
 }
 
 TEST(two_promoted_servers_do_not_depose_each_other_for_ever) {
     world_begin(12, 3, 1);
-    promote(&world.nodes[1]);
-    promote(&world.nodes[2]);
-    run(15000);
-    int leader = newest_leader();
+    world_promote(&world.nodes[1]);
+    world_promote(&world.nodes[2]);
+    world_run(15000);
+    int leader = world_newest_leader();
     assert_true(leader >= 0);
     for (int i = 0; i < 3; i++)
-        if (i != leader) follow(&world.nodes[i], leader);
-    run(3000);
+        if (i != leader) world_follow(&world.nodes[i], leader);
+    world_run(3000);
     unsigned leads = world.leads;
-    run(20000);
+    world_run(20000);
     assert_int_equal(world.leads, leads);
-    assert_int_equal(newest_leader(), leader);
+    assert_int_equal(world_newest_leader(), leader);
 }
 
 TEST(a_candidate_does_without_a_voter_that_gives_no_copy) {
     world_begin(18, 3, 1);
     uint32_t before = world.acknowledged_count;
     world.nodes[0].busy_until = world.now + 60000;
-    write_commit(&world.nodes[0]); /* it has more than the others */
-    promote(&world.nodes[1]);
-    run(4000);
+    world_write_commit(&world.nodes[0]); /* it has more than the others */
+    world_promote(&world.nodes[1]);
+    world_run(4000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
-    follow(&world.nodes[2], 1);
-    run(1000);
+    world_follow(&world.nodes[2], 1);
+    world_run(1000);
     assert_true(world.acknowledged_count > before);
 }
 
 /* Nobody else can tell whether that voter's data were acknowledged. */
 TEST(a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed) {
     world_begin(19, 3, 1);
-    node_crash(&world.nodes[2], true);
+    world_crash(&world.nodes[2], true);
     world.nodes[0].busy_until = world.now + 30000;
-    write_commit(&world.nodes[0]);
-    promote(&world.nodes[1]);
-    run(29000);
+    world_write_commit(&world.nodes[0]);
+    world_promote(&world.nodes[1]);
+    world_run(29000);
     assert_int_not_equal(world.nodes[1].machine.status, QUORUM_LEADING);
-    run(10000);
+    world_run(10000);
     assert_int_equal(world.nodes[1].machine.status, QUORUM_LEADING);
 }
 
@@ -310,20 +314,20 @@ static unsigned total_leads, total_reads, total_replica_reads, total_moves, reco
 
 static void faults(unsigned count) {
     for (unsigned i = 0; i < count; i++) {
-        if (below(3)) fault();
-        run((int64_t)below(below(4) ? 300 : 3000));
+        if (world_random(3)) world_fault();
+        world_run((int64_t)world_random(world_random(4) ? 300 : 3000));
         /* Sentinel promotes one of a group without a primary, and makes the others follow. */
-        unsigned index = (unsigned)below(world.count), first = first_of_group(index);
-        int leader = newest_leader_near(index);
-        if (leader < 0 && below(2)) promote(&world.nodes[first + (unsigned)below(world.group)]);
-        for (unsigned n = first; leader >= 0 && below(2) && n < first + world.group; n++)
+        unsigned index = (unsigned)world_random(world.count), first = world_first_of_group(index);
+        int leader = world_newest_leader_near(index);
+        if (leader < 0 && world_random(2)) world_promote(&world.nodes[first + (unsigned)world_random(world.group)]);
+        for (unsigned n = first; leader >= 0 && world_random(2) && n < first + world.group; n++)
             if (world.nodes[n].machine.status != QUORUM_LEADING && world.nodes[n].follows != leader)
-                follow(&world.nodes[n], leader);
+                world_follow(&world.nodes[n], leader);
     }
 }
 
 static void end_of_faults(void) {
-    note(-1, "no more faults");
+    world_note(-1, "no more faults");
     memset(world.cut, 0, sizeof world.cut);
     memset(world.late_until, 0, sizeof world.late_until);
     world.slow = 0;
@@ -331,7 +335,7 @@ static void end_of_faults(void) {
     for (unsigned i = 0; i < world.count; i++) {
         world.nodes[i].frozen_until = world.nodes[i].freeze_ms = world.nodes[i].final_until = 0;
         world.nodes[i].busy_until = 0;
-        if (!world.nodes[i].up) node_start(&world.nodes[i]);
+        if (!world.nodes[i].up) world_start(&world.nodes[i]);
     }
 }
 
@@ -347,16 +351,16 @@ static bool all_are_in_sync(int leader) {
 
 /* Servers that were promoted in vain come back, too, without another election by the outsider. */
 static void everybody_comes_back(void) {
-    int leader = newest_leader();
+    int leader = world_newest_leader();
     /* A primary may just have stood down, for a term above those that others have promised. */
     for (int waited = 0; waited < 30 && (leader < 0 || !all_are_in_sync(leader)); waited++) {
         for (unsigned i = 0; leader >= 0 && i < world.count; i++) /* as Sentinel does */
             if (world.nodes[i].follows != leader || world.nodes[i].machine.status != QUORUM_FOLLOWING)
-                follow(&world.nodes[i], leader);
-        run(1000);
-        if (newest_leader() >= 0) leader = newest_leader();
+                world_follow(&world.nodes[i], leader);
+        world_run(1000);
+        if (world_newest_leader() >= 0) leader = world_newest_leader();
     }
-    if (leader < 0 || !all_are_in_sync(leader)) violated("a server does not come back after the faults", leader);
+    if (leader < 0 || !all_are_in_sync(leader)) world_violated("a server does not come back after the faults", leader);
 }
 
 static void totals(void) {
@@ -370,20 +374,20 @@ static void totals(void) {
 static void run_seed(uint64_t seed) {
     unsigned count = 2 + (unsigned)(seed % 4), replicas = count > 3 && seed % 3 == 0 ? 2 : 1;
     world_begin(seed, count, replicas);
-    world.slow = below(2) ? 0 : 10 + (unsigned)below(100);
+    world.slow = world_random(2) ? 0 : 10 + (unsigned)world_random(100);
     faults(60);
     end_of_faults();
     uint32_t before = world.acknowledged_count;
     for (int i = 0; i < 12 && world.acknowledged_count == before; i++) {
-        int leader = newest_leader();
+        int leader = world_newest_leader();
         if (leader < 0) {
-            promote(&world.nodes[below(count)]);
-            run(3000);
-            leader = newest_leader();
+            world_promote(&world.nodes[world_random(count)]);
+            world_run(3000);
+            leader = world_newest_leader();
         }
         for (unsigned n = 0; n < count && leader >= 0; n++)
-            if (world.nodes[n].follows != leader) follow(&world.nodes[n], leader);
-        run(3000);
+            if (world.nodes[n].follows != leader) world_follow(&world.nodes[n], leader);
+        world_run(3000);
     }
     bool recovers = world.acknowledged_count > before;
     if (recovers) everybody_comes_back();
@@ -407,17 +411,17 @@ static void run_moves(uint64_t seed) {
     world_clear(seed, 6, 1);
     world.group = 3;
     world.moves_on = true;
-    world.slow = below(2) ? 0 : 10 + (unsigned)below(100);
+    world.slow = world_random(2) ? 0 : 10 + (unsigned)world_random(100);
     for (unsigned i = 0; i < 6; i++) {
         struct node *node = &world.nodes[i];
         node->replica = i % 3 != 0;
         node->follows = i % 3 ? (int)(i / 3 * 3) : -1;
-        node_start(node);
+        world_start(node);
         char group[QUORUM_ID_LEN + 1];
-        snprintf(group, sizeof group, "%040u", i / 3); /* shard_of() */
+        snprintf(group, sizeof group, "%040u", i / 3); /* world_shard_of() */
         if (i % 3 == 0) quorum_machine_establish(&node->machine, group, world.now);
     }
-    run(3000);
+    world_run(3000);
     faults(60);
     totals();
 }
@@ -532,8 +536,8 @@ int main(int argc, char **argv) {
             moves = true;
         } else if (strcmp(argv[i], "--trial") == 0) {
             unsigned trial = 0;
-            while (trial < sizeof trial_names / sizeof *trial_names && strcmp(trial_names[trial], value) != 0) trial++;
-            if (trial == sizeof trial_names / sizeof *trial_names) return usage();
+            while (trial < TRIALS && strcmp(trial_names[trial], value) != 0) trial++;
+            if (trial == TRIALS) return usage();
             world.trial |= 1u << trial;
             i++;
         } else if (read >= 1 && (strcmp(argv[i], "--seed") == 0 || strcmp(argv[i], "--seeds") == 0)) {

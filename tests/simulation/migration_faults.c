@@ -1,21 +1,23 @@
-/* migration_faults.h: which slots of migration_simulator.h move, what may happen meanwhile, and what is true in the
+/* migration_faults.c: which slots of migration_simulator.h move, what may happen meanwhile, and what is true in the
  * end. */
-#ifndef TESTS_SIMULATION_MIGRATION_FAULTS_H
-#define TESTS_SIMULATION_MIGRATION_FAULTS_H
+#include "migration_simulator.h"
+#include "lib/system/memory.h"
+#include <stdio.h>
+#include <string.h>
 
 /* CLUSTER MIGRATESLOTS */
-static void migrate_some_slot(void) {
-    unsigned mobile = (unsigned)below(MOBILE), slot = mobile_slot(mobile);
-    struct node *source = &world.nodes[below(MACHINES)], *target = &world.nodes[below(MACHINES)];
-    struct slot_ranges *ranges = &read_ranges_of;
+void moving_migrate_some_slot(void) {
+    unsigned mobile = (unsigned)world_random(MOBILE), slot = mobile_slot(mobile);
+    struct node *source = &world.nodes[world_random(MACHINES)], *target = &world.nodes[world_random(MACHINES)];
+    struct slot_ranges *ranges = &moving_ranges;
     char name[JOB_NAME_LEN + 1];
-    if (!runs(source) || !runs(target) || source == target || !is_primary(source)) return;
+    if (!world_runs(source) || !world_runs(target) || source == target || !is_primary(source)) return;
     const struct node_id *id = &cluster_of(target)->myself->id;
     if (!leads_for_certain(source) || !cluster_serves(cluster_of(source), slot)) return;
     if (!nodes_find(&cluster_of(source)->nodes, id) || export_with_slot(migrations_of(source), slot)) return;
-    if (!is_primary(target) && below(20)) return;
+    if (!is_primary(target) && world_random(20)) return;
     snprintf(name, sizeof name, "%040u", ++moving.names);
-    note(-1, "job %u: slot %u from %u to %u", moving.names, mobile, source->index, target->index);
+    world_note(-1, "job %u: slot %u from %u to %u", moving.names, mobile, source->index, target->index);
     memset(ranges, 0, sizeof *ranges);
     slot_ranges_add(ranges, slot, slot);
     export_new(migrations_of(source), slice_make(name, JOB_NAME_LEN), id, ranges, time_of(source));
@@ -25,11 +27,11 @@ static void migrate_some_slot(void) {
 static void disturb(struct node *node, struct slot_job *job) {
     struct slot_export *export = export_of(job);
     unsigned link = sim_job_of(job)->link;
-    switch (below(8)) {
+    switch (world_random(8)) {
     case 0:
         if (!link) break;
-        send_to(SENT_CLOSED, node, sim_job_of(job)->peer, link);
-        link_closed(node, link);
+        moving_send_to(SENT_CLOSED, node, sim_job_of(job)->peer, link);
+        moving_link_closed(node, link);
         break;
     case 1:
         if (export && !export->cancelled) export_cancel(migrations_of(node), export, time_of(node));
@@ -44,16 +46,16 @@ static void disturb(struct node *node, struct slot_job *job) {
         }
         break;
     case 4:
-        sim_freeze(machine_of(node), (int64_t)below(4000));
+        sim_freeze(machine_of(node), (int64_t)world_random(4000));
         node->frozen_until = world.now + machine_of(node)->frozen_until_ms - cluster_sim.now_ms;
         break;
-    case 5: load_file(node); break;
+    case 5: moving_load_file(node); break;
     case 6: job_end_later(job, "The host has failed the job"); break;
     default:
         cluster_failover(cluster_of(node), FAILOVER_NORMAL, "test", sim_time(machine_of(node)));
         for (unsigned i = 0; i < MACHINES; i++) { /* of a replica of its */
             struct node *replica = &world.nodes[i];
-            if (!runs(replica) || !cluster_of(replica) || replica->follows != (int)node->index) continue;
+            if (!world_runs(replica) || !cluster_of(replica) || replica->follows != (int)node->index) continue;
             cluster_failover(cluster_of(replica), FAILOVER_FORCE, "test", sim_time(machine_of(replica)));
             break;
         }
@@ -61,21 +63,21 @@ static void disturb(struct node *node, struct slot_job *job) {
 }
 
 /* Mostly late in a job: a handshake that fails is no danger. */
-static void disturb_some_job(void) {
-    struct node *node = &world.nodes[below(MACHINES)];
-    if (!runs(node) || !cluster_of(node)) return;
+void moving_disturb_some_job(void) {
+    struct node *node = &world.nodes[world_random(MACHINES)];
+    if (!world_runs(node) || !cluster_of(node)) return;
     list_each(jobs_of(node), at) {
         struct slot_job *job = job_at(at);
         struct slot_export *export = export_of(job);
         bool early = export ? export->state < EXPORT_PAUSED : import_of(job)->state < IMPORT_SOURCE_PAUSED;
-        if ((job->tracked || early) && below(10)) continue;
+        if ((job->tracked || early) && world_random(10)) continue;
         disturb(node, job);
         return;
     }
 }
 
 /* What a slot has may be lost if the shard, which has no synchronous replication, has it or moves it. */
-static void migrations_lose(unsigned shard) {
+void moving_lose(unsigned shard) {
     if (!moving.on || !moving.holders) return;
     for (unsigned slot = 0; slot < MOBILE; slot++)
         for (unsigned i = 0; i < MACHINES; i++) {
@@ -91,7 +93,7 @@ static void migrations_lose(unsigned shard) {
 }
 
 /* The keys of a slot are with its owner only. NULL: they are. */
-static const char *keys_left_behind(void) {
+const char *moving_keys_left_behind(void) {
     static char text[100];
     for (unsigned i = 0; i < MACHINES; i++) {
         const struct node *node = &world.nodes[i];
@@ -107,7 +109,7 @@ static const char *keys_left_behind(void) {
     return NULL;
 }
 
-static const char *migrations_unfinished(void) {
+const char *moving_unfinished(void) {
     for (unsigned i = 0; i < MACHINES; i++) {
         if (world.nodes[i].replica && !world.nodes[i].link)
             continue; /* it has promised a later term: it is refused
@@ -128,4 +130,3 @@ static const char *migrations_unfinished(void) {
     }
     return NULL;
 }
-#endif

@@ -1,18 +1,20 @@
-/* migration_files.h: what a copy of the data and a file carry of the migrations of migration_simulator.h. */
-#ifndef TESTS_SIMULATION_MIGRATION_FILES_H
-#define TESTS_SIMULATION_MIGRATION_FILES_H
+/* migration_files.c: what a copy of the data and a file carry of the migrations of migration_simulator.h. */
+#include "migration_simulator.h"
+#include "lib/system/memory.h"
+#include <stdio.h>
+#include <string.h>
 
 static void copy_message(void *context, const struct slot_message *message) {
     struct migration_copy *copy = context;
     if (message->verb == VERB_GRANT) slot_grants_write(&copy->grants.out, message);
     if (message->verb == VERB_TAKE) output_write(&copy->takes.out, message->name);
     if (message->verb != VERB_ESTABLISH) return;
-    if (copy->import_count == JOBS_MAX) violated("too many jobs", -1);
+    if (copy->import_count == JOBS_MAX) world_violated("too many jobs", -1);
     memcpy(copy->imports[copy->import_count].name, message->name.data, JOB_NAME_LEN);
     copy->imports[copy->import_count++].slot = message->ranges[0][0];
 }
 
-static void copy_clear(struct migration_copy *copy) {
+void moving_copy_clear(struct migration_copy *copy) {
     struct memory_output grants = copy->grants, takes = copy->takes;
     memset(copy, 0, sizeof *copy);
     copy->grants = grants;
@@ -27,8 +29,8 @@ static void copy_clear(struct migration_copy *copy) {
 
 /* migration_write_aux(), migration_imports_list() */
 static void copy_state(struct node *node, struct migration_copy *copy) {
-    follow_log(node);
-    copy_clear(copy);
+    moving_follow_log(node);
+    moving_copy_clear(copy);
     copy->applied = node->len;
     memcpy(copy->data, holder_of(node)->data, sizeof copy->data);
     migrations_write(migrations_of(node), copy_message, copy);
@@ -49,7 +51,7 @@ static void read_state(struct node *node, const struct migration_copy *copy) {
     memcpy(holder->data, copy->data, sizeof copy->data);
     memset(holder->hidden, 0, sizeof holder->hidden);
     migrations_track_takes(&holder->machine, memory_output_slice(&copy->takes));
-    while (slot_grants_read(&grants, &message, &read_ranges_of))
+    while (slot_grants_read(&grants, &message, &moving_ranges))
         migrations_track(&holder->machine, &message, time_of(node));
     for (unsigned i = 0; i < copy->import_count; i++) {
         uint16_t range[1][2] = {{(uint16_t)copy->imports[i].slot, (uint16_t)copy->imports[i].slot}};
@@ -61,18 +63,18 @@ static void read_state(struct node *node, const struct migration_copy *copy) {
     }
 }
 
-static void migrations_copied(struct node *node, const struct node *from) {
-    if (moving.on) copy_state(&world.nodes[from->index], &moving.arriving[node->index]);
+void moving_copied(struct node *node, const struct node *from) {
+    copy_state(&world.nodes[from->index], &moving.arriving[node->index]);
 }
 
 /* copied_owners_read_aux() */
 static void hear_owners_of_file(struct node *node) {
     const struct migration_copy *file = &moving.files[node->index];
-    if (!moving.on || !node_is_replica(cluster_of(node)->myself)) return;
+    if (!node_is_replica(cluster_of(node)->myself)) return;
     memset(holder_of(node)->unheard, 0, sizeof holder_of(node)->unheard);
     for (unsigned i = 0; i < MOBILE; i++)
         if (file->owners[i].epoch && !node_id_equal(&file->owners[i].id, &cluster_of(node)->myself->id))
-            hear_owner(node, i, &file->owners[i].id, file->owners[i].epoch);
+            moving_hear_owner(node, i, &file->owners[i].id, file->owners[i].epoch);
 }
 
 static void load_state(struct node *node) {
@@ -81,13 +83,12 @@ static void load_state(struct node *node) {
     migrations_load_begins(&holder->machine, time_of(node));
     hear_owners_of_file(node);
     read_state(node, &moving.files[node->index]);
-    follow_log(node); /* the commands behind the file */
+    moving_follow_log(node); /* the commands behind the file */
     holder->loading = false;
     migrations_loaded(&holder->machine);
 }
 
-static void migrations_load(struct node *node) {
-    if (!moving.on) return;
+void moving_load(struct node *node) {
     struct migration_copy before = moving.files[node->index];
     moving.files[node->index] = moving.arriving[node->index];
     moving.arriving[node->index] = before;
@@ -101,44 +102,43 @@ static void forget_jobs(struct node *node) {
     migrations_free(&holder->machine);
     memset(holder, 0, sizeof *holder);
     holder->machine = machine;
-    migrations_init(&holder->machine, &moving_settings, &moving_effects, node, cluster_of(node));
+    moving_machine_init(node, cluster_of(node));
 }
 
-static void migration_crashed(struct node *node) {
+void moving_crashed(struct node *node) {
     if (!moving.on) return;
     forget_jobs(node);
     holder_of(node)->machine.cluster = NULL;
-    if (!node->base) copy_clear(&moving.files[node->index]);
+    if (!node->base) moving_copy_clear(&moving.files[node->index]);
 }
 
 /* The server has its cluster again, and loads its file. */
-static void migrations_started(struct node *node) {
+void moving_started(struct node *node) {
     if (!moving.on) return;
     migrations_of(node)->cluster = cluster_of(node);
     load_state(node);
 }
 
-static void rewrite_file(struct node *node) {
+void moving_rewrite_file(struct node *node) {
     copy_state(node, &moving.files[node->index]);
     node->base = node->len;
 }
 
 /* DEBUG LOADAOF */
-static void load_file(struct node *node) {
-    note((int)node->index, "loads its file");
-    follow_log(node);
+void moving_load_file(struct node *node) {
+    world_note((int)node->index, "loads its file");
+    moving_follow_log(node);
     load_state(node);
 }
 
 /* Its keys are deleted. */
-static void migrations_leave_shard(struct node *node) {
+void moving_leave_shard(struct node *node) {
     if (moving.on) migrations_left_shard(migrations_of(node), time_of(node));
 }
-static void migrations_emptied(struct node *node) {
+void moving_emptied(struct node *node) {
     struct holder *holder = holder_of(node);
     if (!moving.on) return;
     holder->applied = 0;
     memset(holder->data, 0, sizeof holder->data);
-    copy_clear(&moving.files[node->index]);
+    moving_copy_clear(&moving.files[node->index]);
 }
-#endif

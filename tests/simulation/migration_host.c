@@ -1,6 +1,8 @@
-/* migration_host.h: the effects of the machine of migration_simulator.h. src/cluster/migration/host.c does the same. */
-#ifndef TESTS_SIMULATION_MIGRATION_HOST_H
-#define TESTS_SIMULATION_MIGRATION_HOST_H
+/* migration_host.c: the effects of the machine of migration_simulator.h. src/cluster/migration/host.c does the same. */
+#include "migration_simulator.h"
+#include "lib/system/memory.h"
+#include <stdio.h>
+#include <string.h>
 
 static void moving_facts(void *context, struct migration_facts *facts) {
     const struct node *node = context;
@@ -51,20 +53,20 @@ static void moving_dial(void *context, struct slot_export *export, const struct 
     job->peer = sim_index(target->address);
     if (job->peer < 0) job->peer = (int)node->index; /* there is nobody: it dials itself */
     job->link = ++moving.links;
-    send_to(SENT_CONNECT, node, job->peer, job->link);
+    moving_send_to(SENT_CONNECT, node, job->peer, job->link);
 }
 static void moving_export_nothing(void *context, struct slot_export *export) {}
 static void moving_import_nothing(void *context, struct slot_import *import) {}
 static void moving_send(void *context, struct slot_job *job, const struct slot_message *message) {
     const struct sim_job *link = sim_job_of(job);
-    if (link->link) send_to(SENT_MESSAGE, context, link->peer, link->link)->message = keep(message);
+    if (link->link) moving_send_to(SENT_MESSAGE, context, link->peer, link->link)->message = moving_keep(message);
 }
 static void moving_hang_up(void *context, struct slot_export *export) {
     sim_job_of(&export->job)->question = 0;
 }
-static void moving_close(void *context, struct slot_job *job) {
+void moving_close(void *context, struct slot_job *job) {
     struct sim_job *link = sim_job_of(job);
-    if (link->link) send_to(SENT_CLOSED, context, link->peer, link->link);
+    if (link->link) moving_send_to(SENT_CLOSED, context, link->peer, link->link);
     link->link = link->question = 0;
 }
 static bool moving_ask_pull(void *context, struct slot_export *export) {
@@ -74,16 +76,16 @@ static void moving_ask(void *context, struct slot_export *export, const struct c
                        const struct slot_message *question) {
     struct sim_job *job = sim_job_of(&export->job);
     job->question = ++moving.links;
-    struct sent *sent = send_to(SENT_QUESTION, context, sim_index(leader->address), job->question);
-    sent->message = keep(question);
-    if (below(10) == 0) sent->due += (int64_t)below(8000); /* lost, and sent again by the kernel */
+    struct sent *sent = moving_send_to(SENT_QUESTION, context, sim_index(leader->address), job->question);
+    sent->message = moving_keep(question);
+    if (world_random(10) == 0) sent->due += (int64_t)world_random(8000); /* lost, and sent again by the kernel */
 }
 
 /* The snapshot has the value of this moment, and takes a while. */
 static enum snapshot_start moving_start_snapshot(void *context, struct slot_export *export) {
     struct sim_job *job = sim_job_of(&export->job);
     job->snapshot = holder_of(context)->data[mobile_of_job(&export->job)];
-    job->snapshot_due = world.now + 1 + (int64_t)below(below(10) ? 20 : 1000);
+    job->snapshot_due = world.now + 1 + (int64_t)world_random(world_random(10) ? 20 : 1000);
     job->backlog = 0;
     job->streams = true;
     return SNAPSHOT_STARTED;
@@ -91,18 +93,18 @@ static enum snapshot_start moving_start_snapshot(void *context, struct slot_expo
 static void send_value(const struct node *node, const struct slot_job *job, uint64_t value) {
     const struct sim_job *link = sim_job_of(job);
     if (!link->link || !value) return;
-    struct sent *data = send_to(SENT_DATA, node, link->peer, link->link);
+    struct sent *data = moving_send_to(SENT_DATA, node, link->peer, link->link);
     data->slot = mobile_of_job(job);
     data->value = value;
 }
-static void snapshot_step(const struct node *node, struct slot_export *export) {
+void moving_snapshot_step(const struct node *node, struct slot_export *export) {
     static const struct slot_message eof = {.verb = VERB_SNAPSHOT_EOF};
     struct sim_job *job = sim_job_of(&export->job);
     if (!job->snapshot_due || world.now < job->snapshot_due) return;
     job->snapshot_due = 0;
     send_value(node, &export->job, job->snapshot);
     moving_send((void *)(uintptr_t)node, &export->job, &eof);
-    export_snapshot_done(migrations_of(node), export, below(50) != 0, time_of(node));
+    export_snapshot_done(migrations_of(node), export, world_random(50) != 0, time_of(node));
 }
 static void moving_cancel_snapshot(void *context, struct slot_export *export) {
     sim_job_of(&export->job)->snapshot_due = 0;
@@ -114,13 +116,13 @@ static void moving_send_changes(void *context, struct slot_export *export) {
     send_value(context, &export->job, sim_job_of(&export->job)->backlog);
 }
 static size_t moving_flush(void *context, struct slot_export *export) {
-    return below(4) == 0;
+    return world_random(4) == 0;
 }
 static void moving_end_stream(void *context, struct slot_export *export) {
     sim_job_of(&export->job)->snapshot_due = 0;
     sim_job_of(&export->job)->streams = false;
 }
-static void stream_value(const struct node *node, unsigned slot, uint64_t value) {
+void moving_stream_value(const struct node *node, unsigned slot, uint64_t value) {
     list_each(jobs_of(node), at) {
         struct slot_export *export = export_of(job_at(at));
         struct sim_job *job = sim_job_of(job_at(at));
@@ -132,7 +134,7 @@ static void stream_value(const struct node *node, unsigned slot, uint64_t value)
     }
 }
 static void moving_drop_moved(void *context, const struct slot_export *export) {
-    drop_slot(context, mobile_of_job(&export->job));
+    moving_drop_slot(context, mobile_of_job(&export->job));
 }
 
 static void moving_hold(void *context, bool reads, int64_t until_ms) {
@@ -154,7 +156,7 @@ static void moving_show(void *context, const struct slot_import *import) {
     holder_of(context)->hidden[mobile_of_job(&import->job)] = false;
 }
 static void moving_drop(void *context, const struct slot_import *import) {
-    drop_slot(context, mobile_of_job(&import->job));
+    moving_drop_slot(context, mobile_of_job(&import->job));
 }
 static void moving_forget(void *context, const struct slot_import *import) {
     holder_of(context)->data[mobile_of_job(&import->job)] = 0;
@@ -165,13 +167,13 @@ static bool moving_open_fetch(void *context, struct slot_import *import, struct 
 }
 static void moving_receive(void *context, struct slot_import *import, const struct slot_message *message) {}
 
-static void moving_record(void *context, const struct slot_message *message) {
+void moving_record(void *context, const struct slot_message *message) {
     struct node *node = context;
     const struct slot_job *job = job_find(migrations_of(node), message->name);
     bool success = message->finish == FINISH_SUCCESS;
     if (!writes_stream(node)) return;
-    note((int)node->index, "records %s %.*s", slot_verb_name(message->verb), JOB_NAME_LEN, message->name.data);
-    write_command(node, COMMAND_RECORD)->record = keep(message);
+    world_note((int)node->index, "records %s %.*s", slot_verb_name(message->verb), JOB_NAME_LEN, message->name.data);
+    moving_write_command(node, COMMAND_RECORD)->record = moving_keep(message);
     if (message->verb != VERB_FINISH || !job) return;
     if (job->kind == JOB_IMPORT)
         *(success ? &moving.done : &moving.failed) += 1;
@@ -180,7 +182,7 @@ static void moving_record(void *context, const struct slot_message *message) {
 }
 static void moving_log(void *context, enum log_level level, const char *text) {
     const struct node *node = context;
-    note((int)node->index, "%s", text);
+    world_note((int)node->index, "%s", text);
 }
 static void moving_log_seldom(void *context, const char *text) {}
 
@@ -225,4 +227,8 @@ static const struct migration_effects moving_effects = {.facts = moving_facts,
                                                         .record = moving_record,
                                                         .log = moving_log,
                                                         .log_seldom = moving_log_seldom};
-#endif
+
+void moving_machine_init(struct node *node, struct cluster *cluster) {
+    static const struct migration_settings settings = {.log_max_len = 10, .failover_bytes = 0, .timeout_ms = 10000};
+    migrations_init(migrations_of(node), &settings, &moving_effects, node, cluster);
+}
