@@ -241,27 +241,13 @@ static void metrics_stop(void) {
     list_each(&sessions, link) session_end(container_of(link, struct http_session, link));
 }
 
-static const struct config_option metrics_options[] = {{.name = "metrics-port",
-                                                        .type = CONFIG_INT,
-                                                        .value = &port,
-                                                        .initial = "0",
-                                                        .min = 0,
-                                                        .max = 65535,
-                                                        .apply = metrics_apply},
-                                                       {.name = "metrics-bind",
-                                                        .type = CONFIG_STRINGS,
-                                                        .flags = CONFIG_MULTI_ARG,
-                                                        .value = &addresses,
-                                                        .initial = "127.0.0.1 -::1",
-                                                        .check = check_bind,
-                                                        .apply = metrics_apply},
-                                                       {.name = "metrics-unixsocket",
-                                                        .type = CONFIG_STRING,
-                                                        .value = &unix_path,
-                                                        .initial = "",
-                                                        .check = check_path,
-                                                        .apply = metrics_apply},
-                                                       {.name = NULL}};
+static const struct config_option metrics_options[] = {
+    {OPTION("metrics-port", CONFIG_INT, &port, "0"), .min = 0, .max = 65535, .apply = metrics_apply},
+    {OPTION("metrics-bind", CONFIG_STRINGS, &addresses, "127.0.0.1 -::1"), .flags = CONFIG_MULTI_ARG,
+     .check = check_bind, .apply = metrics_apply},
+    {OPTION("metrics-unixsocket", CONFIG_STRING, &unix_path, ""), .check = check_path, .apply = metrics_apply},
+    {.name = NULL},
+};
 
 static const struct server_part metrics_part = {.name = "metrics", .start = metrics_start, .stop = metrics_stop};
 

@@ -78,6 +78,6 @@ static void get_events(const struct config_option *option, struct output *out) {
 }
 
 const struct config_option notification_options[] = {
-    {.name = "notify-keyspace-events", .type = CONFIG_CUSTOM, .initial = "", .set = set_events, .get = get_events},
+    {OPTION("notify-keyspace-events", CONFIG_CUSTOM, NULL, ""), .set = set_events, .get = get_events},
     {.name = NULL},
 };

@@ -77,14 +77,8 @@ static const struct config_name error_behaviors[] = {
     {"ignore", ERRORS_IGNORED}, {"panic", ERRORS_PANIC}, {"panic-on-replicas", ERRORS_PANIC_ON_REPLICAS}, {NULL, 0}};
 
 const struct config_option replica_options[] = {
-    {.name = "replicaof",
-     .alias = "slaveof",
-     .type = CONFIG_CUSTOM,
-     .flags = CONFIG_IMMUTABLE | CONFIG_MULTI_ARG,
-     .initial = "",
-     .set = set_replicaof,
-     .get = get_replicaof,
-     .rewrite = rewrite_replicaof},
+    {OPTION("replicaof", CONFIG_CUSTOM, NULL, ""), .alias = "slaveof", .flags = CONFIG_IMMUTABLE | CONFIG_MULTI_ARG,
+     .set = set_replicaof, .get = get_replicaof, .rewrite = rewrite_replicaof},
     {OPTION("primaryauth", CONFIG_BYTES, &replica_settings.primary_auth, ""), .alias = "masterauth",
      .flags = CONFIG_SENSITIVE},
     {OPTION("primaryuser", CONFIG_STRING, &replica_settings.primary_user, ""), .alias = "masteruser",

@@ -125,12 +125,8 @@ static void password_get(const struct config_option *option, struct output *out)
 }
 
 const struct config_option auth_options[] = {
-    {.name = "requirepass",
-     .type = CONFIG_CUSTOM,
-     .flags = CONFIG_SENSITIVE,
-     .set = password_set,
-     .get = password_get,
-     .initial = ""},
+    {OPTION("requirepass", CONFIG_CUSTOM, NULL, ""), .flags = CONFIG_SENSITIVE, .set = password_set,
+     .get = password_get},
     {OPTION("protected-mode", CONFIG_BOOL, &protected_mode, "yes")},
     {.name = NULL},
 };

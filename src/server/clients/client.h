@@ -208,9 +208,10 @@ void client_reset(struct client *client); /* RESET: back to the state at connect
 /* State of features
  *
  * struct client has no members of single features (transactions, subscriptions, blocking, pauses, held replies …). Some
- * features have a flag, because one test of `flags` in dispatch, or where requests are executed, covers several of
- * them. A feature with state for some clients has one static client_listener, whose callbacks are called when a client
- * is freed, reset and shown, and one pointer for each client that has such state:
+ * features (tracking, MONITOR, subscriptions, ASKING) have a flag instead, because every request asks about them: one
+ * test of `flags` covers several, where client_state() would need a load and a branch for each. A feature with state
+ * for some clients has one static client_listener, whose callbacks are called when a client is freed, reset and shown,
+ * and one pointer for each client that has such state:
  *
  *     static struct client_listener client_listener = {.freed = drop, .reset = drop, .report = report};
  *     client_set_state(client, &client_listener, state);   NULL removes it

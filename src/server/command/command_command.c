@@ -204,18 +204,12 @@ static const struct command_spec subcommands[] = {
      .syntax = "[FILTERBY filterby(MODULE module-name:string|ACLCAT category:string|PATTERN pattern:pattern)]",
      .tips = UNORDERED},
     {.name = NULL}};
-static const struct command_spec command_commands[] = {{.name = "command",
-                                                        .run = run_all,
-                                                        .arity = -1,
-                                                        .flags = COMMON_FLAGS,
-                                                        .categories = CAT_CONNECTION,
-                                                        .group = GROUP_SERVER,
-                                                        .since = "2.8.13",
-                                                        .complexity = "O(N) where N is how many commands there are",
-                                                        .summary = "Describes all commands.",
-                                                        .tips = UNORDERED,
-                                                        .subcommands = subcommands},
-                                                       {.name = NULL}};
+static const struct command_spec command_commands[] = {
+    {COMMAND("command", run_all, -1, COMMON_FLAGS, .group = GROUP_SERVER, "2.8.13"), .categories = CAT_CONNECTION,
+     .complexity = "O(N) where N is how many commands there are", .summary = "Describes all commands.",
+     .tips = UNORDERED, .subcommands = subcommands},
+    {.name = NULL},
+};
 
 static const char *rename_command(int count, const struct slice *words) {
     return command_rename(words[0], words[1]);

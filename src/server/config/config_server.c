@@ -98,7 +98,7 @@ const struct config_option config_options_server[] = {
     {OPTION("always-show-logo", CONFIG_BOOL, &server_settings.always_show_logo, "no"), .flags = CONFIG_IMMUTABLE},
     {OPTION("extended-redis-compatibility", CONFIG_BOOL, &server_settings.redis_names, "no")},
     {OPTION("crash-log-enabled", CONFIG_BOOL, &server_settings.crash_log, "yes")},
-    {.name = "crash-memcheck-enabled", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
+    {OPTION("crash-memcheck-enabled", CONFIG_BOOL, NULL, "yes"), .flags = CONFIG_NOT_BUILT},
     {OPTION("use-exit-on-panic", CONFIG_BOOL, &server_settings.exit_on_panic, "no"), .flags = CONFIG_HIDDEN},
     {OPTION("availability-zone", CONFIG_STRING, &server_settings.availability_zone, "")},
 
@@ -131,7 +131,8 @@ const struct config_option config_options_server[] = {
     {OPTION("lfu-decay-time", CONFIG_INT, &store_settings.lfu_decay_time, "1"), .min = 0, .max = INT32_MAX},
     {OPTION("maxmemory-policy", CONFIG_ENUM, &server_settings.maxmemory_policy, "noeviction"), .names = policies,
      .apply = apply_policy},
-    {.name = NULL}};
+    {.name = NULL},
+};
 
 const char *maxmemory_policy_name(void) {
     const struct config_name *name = policies;

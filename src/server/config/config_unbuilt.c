@@ -24,18 +24,11 @@ const struct config_directive config_directives_basic[] = {
 
 const struct config_option config_options_unbuilt[] = {
     /* Threads, sockets, start-up. */
-    {.name = "min-io-threads-avoid-copy-reply",
-     .type = CONFIG_INT,
-     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
-     .initial = "7",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "min-string-size-avoid-copy-reply-threaded",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
-     .initial = "64kb",
-     .min = 0,
-     .max = INT64_MAX},
-    {.name = "debug-context", .type = CONFIG_STRING, .flags = CONFIG_HIDDEN, .initial = ""},
-    {.name = "ignore-warnings", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = NULL}};
+    {OPTION("min-io-threads-avoid-copy-reply", CONFIG_INT, NULL, "7"), .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
+     .min = 0, .max = INT32_MAX},
+    {OPTION("min-string-size-avoid-copy-reply-threaded", CONFIG_MEMORY, NULL, "64kb"),
+     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN, .min = 0, .max = INT64_MAX},
+    {OPTION("debug-context", CONFIG_STRING, NULL, ""), .flags = CONFIG_HIDDEN},
+    {OPTION("ignore-warnings", CONFIG_STRING, NULL, ""), .flags = CONFIG_NOT_BUILT},
+    {.name = NULL},
+};

@@ -35,8 +35,12 @@ struct debug_subcommand {
     void (*run)(struct call *call);   /* argv[2] is the first argument */
     const char *const *help;          /* lines as in help.h; NULL: not in DEBUG HELP */
 };
-void debug_register(const struct debug_subcommand
-                        *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
+/* The table ends with name NULL. Its subcommands replace earlier ones of the same name. */
+void debug_register(const struct debug_subcommand *subcommands);
+/* About clients and their memory; keys, values and the protocol; REPLY-BARRIER, a reply barrier that a test holds and
+ * releases; FOLLOW, a connection that receives the propagated commands; RDMA (none in a build without RDMA). */
+extern const struct debug_subcommand debug_client_subcommands[], debug_data_subcommands[], debug_barrier_subcommands[],
+    debug_follow_subcommands[], rdma_debug_subcommands[];
 /* Checks enable-debug-command or enable-module-command and replies with the refusal. `command` is the command's name in
  * capitals. */
 bool debug_permitted(struct call *call, int permission, const char *command, const char *option);

@@ -1,7 +1,7 @@
 /* debug_barrier.c: DEBUG REPLY-BARRIER, a reply barrier (reply_barrier.h) that a test releases by command, in place of
  * an fsync. Each command that changes data and is propagated counts as a write. The writes are numbered from 1, from
  * HOLD to OFF. */
-#include "server/debug/debug_barrier.h"
+#include "server/debug/debug.h"
 #include "lib/text/number.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/propagate.h"

@@ -1,5 +1,5 @@
 /* debug_clients.c: the subcommands of DEBUG about clients. */
-#include "server/debug/debug_clients.h"
+#include "server/debug/debug.h"
 #include "lib/text/number.h"
 #ifdef USE_TLS
 #include "net/tls.h"

@@ -1,5 +1,4 @@
 /* debug_data.c: DEBUG on keys, values and the protocol. The digest is described in debug.h. */
-#include "server/debug/debug_data.h"
 #include "formats/rdb.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/clock.h"

@@ -2,7 +2,7 @@
  * requests: SELECT before the first one and whenever the database changes, MULTI and EXEC around a group of more than
  * one command. Tests use it to check what a write is propagated as, without a replica. It ends with the connection or
  * with RESET. */
-#include "server/debug/debug_follow.h"
+#include "server/debug/debug.h"
 #include "server/clients/subscribers.h"
 #include "server/command/propagation_writer.h"
 

@@ -1,7 +1,7 @@
 /* rdma_debug.c: DEBUG RDMA. A subcommand is a function and a line in the table.
  *
  * The counts of objects are gauges: a test reads them before and after an operation and expects them to be equal. */
-#include "server/debug/rdma_debug.h"
+#include "server/debug/debug.h"
 #ifdef USE_RDMA
 #include "lib/text/number.h"
 #include "net/rdma/rdma.h"

@@ -1,7 +1,6 @@
 /* rdma_info.c: INFO rdma, from the counters of the transport (net/rdma/rdma.h), and the transport's waits as LATENCY
  * events. Counters run from the start of the process. INFO also shows the ratios that operators mostly need.
  * docs/operating.md explains the fields. */
-#include "server/stats/rdma_info.h"
 #include "server/config/rdma_options.h"
 #include "server/feature.h"
 #include "server/stats/info.h"

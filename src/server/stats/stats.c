@@ -426,12 +426,8 @@ static void get_percentiles(const struct config_option *option, struct output *o
 static const struct config_option stats_options[] = {
     {OPTION("latency-tracking", CONFIG_BOOL, &dispatch_settings.latency_tracking, "yes"),
      .apply = apply_latency_tracking},
-    {.name = "latency-tracking-info-percentiles",
-     .type = CONFIG_CUSTOM,
-     .flags = CONFIG_MULTI_ARG | CONFIG_WRITTEN,
-     .initial = "50 99 99.9",
-     .set = set_percentiles,
-     .get = get_percentiles},
+    {OPTION("latency-tracking-info-percentiles", CONFIG_CUSTOM, NULL, "50 99 99.9"),
+     .flags = CONFIG_MULTI_ARG | CONFIG_WRITTEN, .set = set_percentiles, .get = get_percentiles},
     {.name = NULL},
 };
 
