@@ -29,14 +29,15 @@ proc clear_cli {args} {
     set got [run {*}$::opt(launcher) [tool valkey-cli] -h $::opt(rdma_host) -p [rdma_port] --rdma {*}$args]
     return [list [dict get $got code] [string trim [dict get $got out][dict get $got err]]]
 }
-# The port of a proxy whose connections are TLS over RDMA, and a client through it.
-proc tls_proxy_start {{certificate client}} {
+# A proxy whose connections are TLS over RDMA: {process id, port}.
+proc tls_proxy_open {{certificate client}} {
     lassign [open_beside {*}$::opt(launcher) [tool tls-proxy] --listen-port 0 --transport rdma-tls \
         --host $::opt(rdma_host) --port [rdma_port] --cacert [crt ca.crt] --cert [crt $certificate.crt] \
         --key [crt $certificate.key]] pid chan
     regexp {ready (\d+)} [line_of $chan "the proxy"] -> port
-    return $port
+    return [list $pid $port]
 }
+proc tls_proxy_start {args} {lindex [tls_proxy_open {*}$args] 1}
 # A proxy that carries bytes over RDMA and knows nothing of TLS: for openssl(1), and for peers that break the rules.
 proc plain_proxy_start {} {lindex [own_proxy -port [rdma_port]] 1}
 proc s_client {port input args} {
@@ -113,6 +114,20 @@ start_rdma_tls {tls-auth-clients no} {
             assert_equal $value [$c get key]
         }
         r config set tls-cert-file [crt server.crt] tls-auth-clients no
+    }
+
+    test "a client that is killed behind QUIT leaves nothing" {
+        r set big [numbered 5000000]
+        lassign [tls_proxy_open] pid port
+        set c [new_client -host 127.0.0.1 -port $port]
+        set id [$c client id]
+        for {set i 0} {$i < 20} {incr i} {$c -send get big}
+        $c -send quit
+        wait_for_condition 5000 {[regexp {flags=c} [r client list id $id]]}
+        kill_process KILL $pid
+        wait_for_condition 5000 {[r client list id $id] eq ""}
+        catch {$c -close}
+        r del big
     }
 
     test "the base protocol carries TLS as well" {

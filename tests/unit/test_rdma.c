@@ -458,6 +458,23 @@ static void the_last_bytes_before_the_end_are_taken_although_words_are_ignored(v
     }
 }
 
+/* The last bytes may become visible after their word, also where a word before was given up. */
+static void an_ignored_word_is_checked_as_often_as_others_at_the_end(void **state) {
+    open_polled();
+    rdma_settings.busy_poll_us = 1000000000; /* no loop sleeps */
+    until_polled(&server);
+    turn_until(client.consumed == server.sent && server.consumed == client.sent);
+    struct rdma_connection *c = rdma_of(server.conn);
+    atomic_store(c->polled.slot->word, htobe64((uint64_t)(c->polled.count_in + 100) << 32 | 12345));
+    uint64_t again = rdma_stats()->polled_again, given_up;
+    while (!c->polled.distrusted) rdma_polled_check(c->qp.device);
+    given_up = rdma_stats()->polled_again - again;
+    c->callbacks->failed(c, 0, NULL);
+    assert_int_equal(rdma_stats()->polled_again - again, 2 * given_up);
+    rdma_settings.busy_poll_us = 1000;
+    turn_until(server.closed == 1);
+}
+
 /* There are more busy peers than poll slots. */
 static void connections_without_a_poll_slot_stay_with_completions(void **state) {
     enum { COUNT = RDMA_POLLED_MAX / 2 + 3 }; /* both ends are in this process and want a slot */
@@ -733,6 +750,7 @@ static const struct CMUnitTest polled_tests[] = {
     SUITE_TEST(bytes_visible_after_their_polled_word_are_waited_for),
     SUITE_TEST(a_polled_word_that_never_matches_ends_only_the_polling_period),
     SUITE_TEST(the_last_bytes_before_the_end_are_taken_although_words_are_ignored),
+    SUITE_TEST(an_ignored_word_is_checked_as_often_as_others_at_the_end),
     SUITE_TEST(connections_without_a_poll_slot_stay_with_completions),
     SUITE_TEST(peers_without_trust_are_not_polled),
     SUITE_TEST(a_forked_child_leaves_the_connections_alone),
