@@ -44,91 +44,40 @@
  *     cluster bus may also change keys; these changes are written and sent in the same turn.
  *   - persistence comes before replication: a write is in the append-only file before replicas receive it.
  *   - the users of the ACL come last: their rules may name commands of modules.
- *   - persistence and replication have several parts, whose order is explained in their own lists. */
-/* clang-format off */
-static const struct feature *const features[] = {
-    &config_feature,
-    &server_feature,
-    &command_feature,
-    &clients_feature,
-    &tracking_feature,
-    &transactions_feature,
-    &blocking_feature,
-    &monitor_feature,
-    &role_feature,
-    &memory_feature,
-    &acl_feature,
-    &metrics_feature,
-    &io_threads_feature,
-    &maxmemory_feature,
-    &defrag_feature,
-    &process_feature,
-    &stats_feature,
-    &info_feature,
-    &commandlog_feature,
-    &latency_feature,
-    &rdma_feature,
-    &tls_feature,
-    &debug_feature,
-    &lolwut_feature,
-    &data_feature,
-    &blob_feature,
-    &pubsub_feature,
-    &script_feature,
-    &cluster_feature,
-    &persistence_feature,
-    &repl_feature,
-    &module_feature,
-    &acl_users_feature,
-    NULL,
+ *   - persistence and replication have several parts, whose order is explained in their own lists.
+ * A Sentinel has no keys. It accepts the options of features that only a server has, without effect. */
+enum program { SERVER = 1, SENTINEL = 2, BOTH = SERVER | SENTINEL };
+static const struct {
+    const struct feature *feature;
+    enum program program;
+} features[] = {
+    {&config_feature, BOTH},        {&server_feature, BOTH},       {&command_feature, BOTH},
+    {&clients_feature, BOTH},       {&tracking_feature, BOTH},     {&transactions_feature, BOTH},
+    {&blocking_feature, BOTH},      {&monitor_feature, SERVER},    {&role_feature, SERVER},
+    {&memory_feature, BOTH},        {&acl_feature, BOTH},          {&metrics_feature, BOTH},
+    {&io_threads_feature, BOTH},    {&maxmemory_feature, BOTH},    {&defrag_feature, SERVER},
+    {&process_feature, BOTH},       {&stats_feature, BOTH},        {&info_feature, BOTH},
+    {&commandlog_feature, BOTH},    {&latency_feature, BOTH},      {&rdma_feature, BOTH},
+    {&tls_feature, BOTH},           {&sentinel_feature, SENTINEL}, {&debug_feature, SERVER},
+    {&lolwut_feature, SERVER},      {&data_feature, SERVER},       {&blob_feature, SERVER},
+    {&pubsub_feature, BOTH},        {&script_feature, SERVER},     {&cluster_feature, SERVER},
+    {&persistence_feature, SERVER}, {&repl_feature, SERVER},       {&module_feature, SERVER},
+    {&acl_users_feature, BOTH},
 };
+enum { FEATURES = sizeof features / sizeof features[0] };
 
-/* Of a Sentinel, which has no keys. */
-static const struct feature *const sentinel_features[] = {
-    &config_feature,
-    &server_feature,
-    &command_feature,
-    &clients_feature,
-    &tracking_feature,
-    &transactions_feature,
-    &blocking_feature,
-    &memory_feature,
-    &acl_feature,
-    &metrics_feature,
-    &io_threads_feature,
-    &maxmemory_feature,
-    &process_feature,
-    &stats_feature,
-    &info_feature,
-    &commandlog_feature,
-    &latency_feature,
-    &rdma_feature,
-    &tls_feature,
-    &sentinel_feature,
-    &pubsub_feature,
-    &acl_users_feature,
-    NULL,
-};
-static const struct feature *const features_without_sentinel[] = {
-    &role_feature,
-    &monitor_feature,
-    &defrag_feature,
-    &debug_feature,
-    &lolwut_feature,
-    &data_feature,
-    &blob_feature,
-    &script_feature,
-    &cluster_feature,
-    &persistence_feature,
-    &repl_feature,
-    &module_feature,
-    NULL,
-};
-/* clang-format on */
-static const struct feature_mode sentinel_mode = {.features = sentinel_features,
-                                                  .settings_only = features_without_sentinel,
-                                                  .offers_command = sentinel_offers_command,
-                                                  .offers_section = sentinel_offers_section};
+static void register_features(enum program program) {
+    const struct feature *in_use[FEATURES + 1] = {NULL}, *unused[FEATURES + 1] = {NULL};
+    for (size_t i = 0, used = 0; i < FEATURES; i++)
+        *(features[i].program & program ? &in_use[used++] : &unused[i - used]) = features[i].feature;
+    if (program == SENTINEL)
+        features_register_mode(&(struct feature_mode){.features = in_use,
+                                                      .settings_only = unused,
+                                                      .offers_command = sentinel_offers_command,
+                                                      .offers_section = sentinel_offers_section});
+    else
+        features_register(in_use);
+}
 
 static void version_print(void) {
     printf("Valkey server v=%s sha=%s:%d malloc=%s bits=%d build=%s\n", SERVER_VERSION, git_commit, git_dirty,
@@ -201,12 +150,10 @@ int main(int argc, char **argv) {
     server.git_commit = git_commit;
     server.git_dirty = git_dirty;
     bool is_sentinel = sentinel_mode_wanted(argc, argv);
+    register_features(is_sentinel ? SENTINEL : SERVER);
     if (is_sentinel) {
-        features_register_mode(&sentinel_mode);
         sentinel_mode_begin();
         argc = sentinel_arguments(argc, argv);
-    } else {
-        features_register(features);
     }
 
     config_load(argc - 1, argv + 1);
