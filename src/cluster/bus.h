@@ -23,19 +23,19 @@ struct bus;
 
 struct bus_link {
     struct bus *bus;
-    void *owner; /* the owner's */
+    void *owner; /* a pointer that the owner of the link sets and reads */
     struct connection *conn;
     struct list_link link; /* private: in the bus's list */
     int64_t created_ms;    /* wall clock, for users */
     int64_t opened_ms;     /* clock_mono_ms() */
-    bool inbound;          /* the peer dialled */
+    bool inbound;          /* the peer opened the connection */
     bool known;            /* set by the owner: the peer is a node that may publish. Messages of others must be short */
     bool closed, reading, unflushed; /* private */
     struct event_deferred deferred;
 };
 
 enum bus_end {
-    BUS_END_PEER,    /* closed by the peer, or broken; bus_link_error() */
+    BUS_END_PEER,    /* the peer closed the connection, or it broke: bus_link_error() has the error */
     BUS_END_INVALID, /* the peer sent bytes that are not a message; this has been logged */
     BUS_END_LIMIT,   /* more than link_limit waited to be sent */
     BUS_END_DROPPED  /* debug.close_on_drop */
@@ -44,14 +44,15 @@ enum bus_end {
 struct bus_events {
     void (*accepted)(struct bus_link *link);
     void (*opened)(struct bus_link *link);   /* bus_connect() has succeeded */
-    void (*received)(struct bus_link *link); /* bytes have arrived: the peer lives. Before their messages */
-    /* A message, accepted or of an unknown type; valid until the return. `bad_id`: bus_decode(). */
+    void (*received)(struct bus_link *link); /* bytes have arrived; called before the messages in them */
+    /* A message has arrived, which is valid, or of an unknown type; it is freed after the return. For `bad_id` see
+     * bus_decode(). */
     void (*message)(struct bus_link *link, const struct bus_message *message, enum bus_verdict verdict,
                     const uint8_t *bad_id);
-    /* debug.drop concerns this message, and the link stays. */
+    /* debug.drop has discarded this message, and the link stays open. */
     void (*dropped)(struct bus_link *link, const struct bus_message *message);
-    /* The link ends, and is closed after the return. A link that could not be opened ends, too. Not called for those
-     * that bus_link_close() closes. */
+    /* The link has ended, or could not be opened; it is closed after the return. bus_link_close() does not call this.
+     */
     void (*ended)(struct bus_link *link, enum bus_end reason);
 };
 
@@ -60,7 +61,7 @@ struct bus_settings {        /* the owner changes them at any time */
     size_t nodes;            /* known nodes */
     uint64_t link_limit;     /* cluster-link-sendbuf-limit; 0: none */
     size_t inbound_max;      /* accepted links; 0: no limit */
-    bool refuses;            /* closes accepted links at once, while the data set is being loaded */
+    bool refuses;            /* while the data set is being loaded: accepted links are closed immediately */
     const char *source_host; /* of outgoing links; NULL or empty: any */
     int keepalive_s;         /* 0: off */
 };

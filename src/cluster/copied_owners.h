@@ -1,4 +1,4 @@
-/* copied_owners.h: the owners of the slots, as the primary knows them, in a full copy for a replica.
+/* copied_owners.h: puts the owners of the slots, as the primary knows them, into a full copy for a replica.
  *
  * With synchronous replication a replica that joins may become the primary before it hears of the owners of slots on
  * the cluster bus. The stream has the later changes (SYNCSLOTS FINISH and MOVED, SETSLOT), but not the slots that the
@@ -15,9 +15,9 @@
 #include "cluster/protocol/slots.h"
 #include "formats/rdb_file.h"
 
-size_t copied_owners_write_aux(struct rdb_aux *field); /* 0 or 1 */
-void copied_owners_begin(void);
-/* The primary's stream names an owner, too: SYNCSLOTS MOVED. */
+size_t copied_owners_write_aux(struct rdb_aux *field); /* returns the number of fields: 0 or 1 */
+void copied_owners_begin(void);                        /* a copy begins: forgets what the last copy named */
+/* SYNCSLOTS MOVED in the primary's stream names an owner, too. */
 void copied_owner_heard(const struct node_id *id, uint64_t epoch, const struct slot_bitmap *slots);
 void copied_owners_read_aux(struct slice name, struct slice value);
 /* True: the last copy names an owner of this slot that this node does not know, and no later owner is known. */

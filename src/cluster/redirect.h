@@ -1,4 +1,4 @@
-/* redirect.h: which node serves a command. See redirect.c. */
+/* redirect.h: decides which node serves a command, and redirects clients to it. redirect.c has the rules. */
 #ifndef CLUSTER_REDIRECT_H
 #define CLUSTER_REDIRECT_H
 #include <stdbool.h>
@@ -7,11 +7,12 @@ struct server_part;
 extern const struct server_part redirect_part;
 /* Installs the filter. Call it once, when this server is a node of a cluster. */
 void redirect_start(void);
-void redirect_set(bool on); /* off: this node serves the keys of all slots, until it is set again */
+void redirect_set(bool on); /* while it is off, this node serves the keys of all slots */
 struct command;
 struct slice;
-/* The slot of the keys and shard channels of a command; negative: it has none, or several. */
+/* Returns the slot of the keys and shard channels of a command, or a negative number if they are in none or several. */
 int redirect_slot(const struct command *command, int argc, const struct slice *argv);
-/* Call it when slots have changed: at the end of the turn it checks the clients that wait for keys. */
+/* Call it when the owners of slots have changed. At the end of the turn it checks whether clients still wait (BLPOP …)
+ * for keys that this node serves. */
 void redirect_check_waits(void);
 #endif

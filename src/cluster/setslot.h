@@ -5,8 +5,9 @@
 
 struct server_part;
 extern const struct server_part setslot_part;
-/* The open slots in RDB files: writes one AUX field, whose bytes stay valid, or none; and reads it on a replica. */
+/* The open slots in RDB files. A primary writes one AUX field, whose bytes stay valid, or none; returns the number of
+ * fields. A replica reads it. */
 size_t setslot_write_aux(struct rdb_aux *field);
-void setslot_copy_begins(void); /* of the primary's data: closes the slots that are open here */
+void setslot_copy_begins(void); /* a copy of the primary's data begins: closes the slots that are open here */
 void setslot_read_aux(struct slice name, struct slice value);
 #endif

@@ -36,11 +36,11 @@ struct script_run {
     bool is_function;   /* FUNCTION KILL stops it, not SCRIPT KILL */
     bool of_module;     /* its engine is a module's */
     bool read_only;     /* its writes are rejected */
-    bool out_of_memory; /* at its start */
+    bool out_of_memory; /* the server was above maxmemory when the script began */
     bool wrote;         /* it called a command that writes, so it can no longer be killed */
     bool busy, killed;
-    bool redirected; /* script_set_targets() was used */
-    int targets;     /* to restore */
+    bool redirected; /* script_set_targets() was called */
+    int targets;     /* the targets before that call, which the end of the script restores */
     uint64_t started;
 };
 extern struct script_run *script_running; /* NULL: none */
@@ -59,7 +59,7 @@ bool script_denies(const struct command *command); /* no script may call it */
 int script_may_call(int argc, const struct slice *argv);
 void script_set_protocol(int protocol); /* of the replies to commands: 2, the default, or 3 */
 int script_protocol(void);
-void script_set_targets(int targets); /* a set of propagation_target: targets for the following effects */
+void script_set_targets(int targets); /* where the following effects are propagated to: bits of propagation_target */
 
 /* Called periodically while a script runs, at points where any client may be served. True: the script was killed and
  * must end. */

@@ -88,9 +88,9 @@ struct cli {
     struct cli_docs *docs;
     bool hints;
 };
-/* Returns 0; 1 if AUTH, SELECT or HELLO failed, with the error printed; or -1 if there is no connection, with the error
- * printed if `loud`. Does nothing if connected, unless `again`. A command that the user sees failing is sent all the
- * same after 1; a mode sends nothing. */
+/* Connects, unless there is a connection and `again` is false. Returns 0; 1 if AUTH, SELECT or HELLO failed, after it
+ * has printed the error; -1 if it could not connect, after it has printed the error if `loud`. After 1 the prompt still
+ * sends the user's command; a mode sends nothing. */
 int cli_connect(struct cli *cli, bool again, bool loud);
 /* Sends a command and shows the reply, `repeat` times. Returns 0, or -1 if the connection failed (or the command failed
  * and -e was given). */

@@ -30,18 +30,18 @@
 #include "server/config/config.h"
 #include "server/server.h"
 
-extern bool quorum_on;    /* sync-replication yes, and started */
+extern bool quorum_on;    /* sync-replication is yes, and the server has started */
 extern bool quorum_fsync; /* sync-replication-fsync */
 
 /* --- For the replica's side --- */
 void quorum_write_hello(struct output *out);
-/* The reply to SYNC-HELLO. NULL: go on; else why this server must not follow. */
+/* Reads the primary's reply to SYNC-HELLO. Returns NULL if this server may follow the primary, else the reason. */
 const char *quorum_welcomed(const char *line);
 void quorum_link_lost(void);
 void quorum_data_lost(void);     /* the data are about to be replaced, or are no longer a copy of the primary's */
 void quorum_data_copied(void);   /* a full copy is loaded, and role->position is its position */
 void quorum_stream_joined(void); /* the primary's stream continues the data */
-bool quorum_stream_request(const struct request_reader *request); /* true: it was one of its messages */
+bool quorum_stream_request(const struct request_reader *request); /* true: the request was COMMIT or SYNC-SET */
 void quorum_acknowledges(void);                                   /* before an acknowledgement is sent */
 bool quorum_acks_at_once(void);
 
@@ -49,7 +49,7 @@ bool quorum_acks_at_once(void);
 void quorum_follow(void);         /* before repl_follow() */
 void quorum_start_election(void); /* in place of repl_lead() */
 bool quorum_leads(void);
-bool quorum_campaigns(void); /* this server is a candidate, or a primary that does not lead */
+bool quorum_campaigns(void); /* this server is a candidate, or a primary without a current election */
 
 /* --- For the cluster: src/cluster/effects.c ---
  *
@@ -62,29 +62,30 @@ bool quorum_campaigns(void); /* this server is a candidate, or a primary that do
  *     CLUSTER FAILOVER, FORCE
  *         the same; the old primary is fenced from its promise on
  *     the cluster elects nobody
- *         quorum_follow() and repl_follow(). The promises stand: the old primary has to be elected again by its shard,
- *         in a higher term, and sees to that by itself
+ *         quorum_follow() and repl_follow(). The promises of the voters remain valid, so the old primary stands for
+ *         election in its shard again, in a higher term
  *     CLUSTER FAILOVER TAKEOVER
  *         quorum_take_over() before any election: the server owns slots, and is fenced until elected
  *     a primary restarts, or is deposed by its shard
- *         it is fenced, asks its shard, and leads again once elected, if for the cluster it still is the primary of the
- *         shard
+ *         it is fenced and stands for election in its shard. If it wins, and the cluster still has it as the primary of
+ *         the shard, it leads again
  *     a node goes to another shard
- *         quorum_leave(): it forgets its group, for which it is a member that has failed
+ *         quorum_leave(): the node forgets its group. The group treats it as a member that has failed
  *     a node becomes an empty primary
  *         quorum_leave_and_establish()
- *     a node restarts before it has reached its new group
- *         TAKEOVER may have given it the slots: it establishes no group, because only the servers of the shard have the
+ *     a node goes to another shard and restarts before it has connected to that shard's group
+ *         the node establishes no group, even if TAKEOVER gave it the slots: only the servers of the shard have the
  *         data
  *
- * Where the two elections disagree nothing is served: the owner of the slots that does not lead its shard is fenced,
- * and a server that leads its shard without owning slots redirects its clients. */
+ * Where the two elections disagree, no server serves the slots: a server that owns the slots and does not lead its
+ * shard is fenced, and a server that leads its shard and owns no slots redirects its clients. */
 struct quorum_host {
     bool (*owns)(void);      /* this server is the primary of its shard for the cluster */
-    bool (*has_slots)(void); /* … and has slots */
+    bool (*has_slots)(void); /* the same, and it owns slots */
     void (*elected)(void);   /* the shard has elected this server, which is a replica */
     void (*leads)(void);     /* this server leads from now on, and serves as soon as the function returns */
-    /* Where other nodes reach this one; host "": not known. The host is valid until the next turn of the loop. */
+    /* The address at which other nodes reach the node with this id. Returns "" if it is not known. The text is valid
+     * until the next turn of the loop. */
     const char *(*address)(const char *node_id, int *port);
 };
 extern const struct quorum_host *quorum_host; /* NULL: no cluster mode */
@@ -97,14 +98,15 @@ void quorum_leave(void);
 void quorum_leave_and_establish(void);
 bool quorum_may_leave(void);
 bool quorum_has_joined(void); /* this replica's data are those of the stream it follows, or were when the link was up */
-/* Slot migration. The stream up to `offset` is committed; this server leads for certain at this moment. True where
- * synchronous replication is off. */
+/* For slot migration; both return true where synchronous replication is off. Whether the stream is committed up to
+ * `offset`; whether this server has a valid lease at this moment, so that no other server can lead. */
 bool quorum_has_committed(int64_t offset);
 bool quorum_leads_for_certain(void);
 
 /* --- For the primary's side --- */
-bool quorum_replconf(struct call *call); /* true: it was one of its messages */
-/* The error for a PSYNC or SYNC; NULL: none. *catches_up: the client is a candidate, which may copy from a replica. */
+bool quorum_replconf(struct call *call); /* true: the command was one of the messages above */
+/* Returns the error with which a PSYNC or SYNC is refused, or NULL. Sets *catches_up if the client is a candidate: a
+ * candidate may copy from a replica. */
 const char *quorum_refuses_copy(const struct replica *replica, bool *catches_up);
 void quorum_replica_left(struct replica *replica);
 void quorum_replica_acked(struct replica *replica);
@@ -120,8 +122,9 @@ struct quorum_config { /* the options */
 };
 extern struct quorum_config quorum_config;
 extern struct quorum_machine quorum_machine;
-/* Not the cached time: a process that was frozen must notice. Not ticks.h, and not CLOCK_MONOTONIC: they may stand
- * still while the machine is suspended, and a server that comes back would believe in its old lease. */
+/* The time by which leases are measured. It is not the cached time, because a process that was frozen must notice the
+ * time that has passed. It is neither ticks.h nor CLOCK_MONOTONIC, which may stand still while the machine is
+ * suspended: a server that continues would believe that its old lease is valid. */
 int64_t quorum_now_ms(void);
 struct quorum_progress {
     int64_t committed; /* the offset up to which the stream is committed */

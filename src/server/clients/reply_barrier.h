@@ -1,7 +1,6 @@
 /* reply_barrier.h: holds replies back until the writes that they acknowledge are safe (an fsync of the append only
- * file, copies on replicas). It is the gate through which data leave the server: whatever tells a client or another
- * server of data asks here, and docs/durability.md lists all ways. Each command declares what its reply says of data
- * (command.h).
+ * file, copies on replicas). All code that sends data to a client or to another server asks the barrier first;
+ * docs/durability.md lists these ways. Each command declares in its flags what its reply shows of the data (command.h).
  *
  * A feature that makes writes safe owns a barrier and arms it. While it is armed the feature calls
  * reply_barrier_issue() for each write, from its propagation listener, and reply_barrier_release() when all writes up
@@ -37,15 +36,15 @@
 struct reply_barrier {
     struct list_link link;
     uint64_t issued, released; /* private */
-    /* Called before data leave the server (a reply to a command that reads). True: this server may show its data at
-     * this moment. False: a number is unreleased that the callback releases when this server knows that it could show
-     * the data after the call: it has called reply_barrier_issue(), or an earlier call of this turn has, and what that
-     * one asked covers this read, too. NULL: it always may. Whether everything that was issued is released is not its
-     * business. */
+    /* Called before data leave the server, for example in a reply to a command that reads. Returns true if this server
+     * may show its data at this moment. Otherwise it has asked whether it may (or an earlier call of this turn has, and
+     * the answer will cover this read, too) and has issued a number for that with reply_barrier_issue(), which it
+     * releases with the answer. It does not decide whether all issued numbers are released. NULL: the server may always
+     * show its data. */
     bool (*may_show)(struct reply_barrier *barrier);
-    /* The error for a request about data while this server shows none, however long the request waits; NULL: it does,
-     * perhaps after a wait. The barrier's owner refuses commands by a filter (dispatch.h); this is for answers outside
-     * of a call. The text is valid until the next call. NULL: it never refuses. */
+    /* Returns the error for a request about data if this server will not show its data even after a wait, else NULL. It
+     * is for answers outside of a call; commands are refused by a filter of the barrier's owner (dispatch.h). The text
+     * is valid until the next call. May be NULL: then nothing is refused. */
     const char *(*refusal)(struct reply_barrier *barrier);
 };
 extern bool reply_barrier_armed; /* at least one barrier is armed */
@@ -71,10 +70,10 @@ size_t reply_barrier_close_waiting(void);
  * NULL: write it; it waits like the reply to a read. Otherwise write this error instead. */
 const char *reply_barrier_before_answer(struct client *client);
 
-/* What leaves the server by another way than the output of a client waits here. `ended` is called once, with true when
- * everything that was executed before reply_barrier_when_shown() is released (and, in a call that asks, this server's
- * right to show data is confirmed), in the order of these calls; with false if that will not come. It is called from
- * the loop, also within a nested turn: it must not execute commands. */
+/* Data that leave the server by another way than the output of a client wait here. `ended` is called once, in the order
+ * of the calls of reply_barrier_when_shown(): with true when everything that was executed before that call is released
+ * (and, if the call had to ask, when this server's right to show its data is confirmed), with false if that will not
+ * happen. It is called from the loop, also within a nested turn, so it must not execute commands. */
 struct barrier_waiter {
     struct list_link link;
     uint64_t sequence; /* private */
@@ -82,18 +81,19 @@ struct barrier_waiter {
 };
 void reply_barrier_when_shown(struct barrier_waiter *waiter);
 void reply_barrier_forget(struct barrier_waiter *waiter); /* `ended` is not called; the waiter may have ended */
-/* Nothing has to wait at this moment, in a call that has asked. */
+/* True in a call that has asked, if nothing has to wait at this moment. */
 bool reply_barrier_shows_now(void);
-/* A barrier that may deny data is armed: data that leave the server may be those of a replaced primary, or be lost.
- * Otherwise only an fsync is awaited: what is not on disk after a crash was true before it. */
+/* True if a barrier with may_show is armed: this server may be a replaced primary, whose data are not those of the
+ * group. Otherwise replies only wait for an fsync: the data are valid, although a crash may lose them. */
 bool reply_barrier_guards(void);
 const char *reply_barrier_refusal(void); /* see struct reply_barrier */
-/* For lists that answer at once, and show only what is safe. The number of what the running call, or the event, does:
- * keep it with an entry of the list. It is safe when it is released. */
+/* For lists that are shown without a wait and contain only what is safe. Returns the number of the writes of the
+ * running call or event. Store it in the list's entry, which may be shown when the number is released. */
 uint64_t reply_barrier_number(void);
 bool reply_barrier_is_released(uint64_t number);
-/* Every barrier permits to show data at this moment; one that does not has been asked (may_show). What another server
- * executes is a write there: it needs this when it is sent, besides the wait for what was executed before. */
+/* True if every barrier permits this server to show data at this moment; may_show of the others was called. A request
+ * that another server will execute as a write (MIGRATE) needs this when it is sent, in addition to the wait for what
+ * was executed before. */
 bool reply_barrier_may_show(void);
 
 uint64_t reply_barrier_unreleased(void); /* writes issued and not released */
@@ -102,7 +102,7 @@ size_t reply_barrier_clients(void);      /* clients that wait */
 /* For clients/ and dispatch only. */
 struct held_replies;
 extern struct client_listener reply_barrier_listener;
-/* What the client holds; NULL: its replies go to its connection. */
+/* The held replies of the client; NULL: its replies go to its connection. */
 static inline struct held_replies *reply_barrier_replies(const struct client *client) {
     return client_state(client, &reply_barrier_listener);
 }
