@@ -143,14 +143,31 @@ static void hang_up(struct connection *conn) {
     if (conn->events->hung_up) conn->events->hung_up(conn);
 }
 
+static __attribute__((noinline)) void run_end(struct rdma_connection *c) {
+    struct connection *conn = &c->conn;
+    if (c->end_pending && end_waits(c)) {
+        hang_up(conn);
+    } else if (c->end_pending) {
+        rdma_reads_fail(c, c->ending.failure ? -c->ending.failure : -ECONNRESET);
+        if (conn->state < CONN_ENDED) end_now(c);
+    } else if (c->failing) {
+        rdma_connection_ready(c); /* since it was drained */
+    } else {
+        event_timer_set(conn->loop, &c->timer, 20000, still_silent);
+    }
+}
+
+static __attribute__((noinline)) void fail_drained(struct rdma_connection *c) {
+    if (c->end_pending) return;
+    rdma_device_drain(c->qp.device);
+    rdma_connection_failed(c, c->failing, c->ending.request_note);
+}
+
 void rdma_connection_run(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     if (c->lingering && !c->finished && !c->flushed) rdma_send_continue(c); /* what is placed in several turns */
     if (c->finished || c->receive.showing || conn->state >= CONN_ENDED) return;
-    if (c->failing && !c->end_pending) {
-        rdma_device_drain(c->qp.device);
-        rdma_connection_failed(c, c->failing, c->ending.request_note);
-    }
+    if (__builtin_expect(c->failing, 0)) fail_drained(c);
     if (conn->state == CONN_OPEN) {
         rdma_receive_settle(c);
         while (rdma_may_receive(c) && c->receive.received > c->receive.taken) {
@@ -161,22 +178,13 @@ void rdma_connection_run(struct rdma_connection *c) {
         if (c->reads) rdma_reads_run(c);
         if (conn->state != CONN_OPEN) return;
         if (c->send.places.len) rdma_send_continue(c);
-        if (c->send.waiting && rdma_send_pending(c) == 0 && !c->send.places.len && !c->end_pending) {
+        if (c->send.waiting && rdma_send_pending(c) == 0 && !c->send.places.len && !c->end_pending && !c->failing) {
             c->send.waiting = false;
             if (conn->events->drained) conn->events->drained(conn);
             if (conn->state != CONN_OPEN) return;
         }
     }
-    if (c->end_pending && end_waits(c)) {
-        hang_up(conn);
-    } else if (c->end_pending) {
-        rdma_reads_fail(c, c->ending.failure ? -c->ending.failure : -ECONNRESET);
-        if (conn->state < CONN_ENDED) end_now(c);
-    } else if (c->failing) {
-        rdma_connection_ready(c); /* since the drain above */
-    } else if (c->flushed) {
-        event_timer_set(conn->loop, &c->timer, 20000, still_silent);
-    }
+    if (__builtin_expect(c->end_pending || c->failing || c->flushed, 0)) run_end(c);
 }
 
 static int error_of(enum ibv_wc_status status) {

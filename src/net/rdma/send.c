@@ -232,6 +232,7 @@ static bool post(struct rdma_connection *c, struct ibv_send_wr *wrs, uint32_t co
     struct ibv_send_wr *last = &wrs[count - 1], *bad;
     must_within(count, send_space(c));
     c->send.posted += count;
+    if (__builtin_expect(c->failing, 0)) return false;
     if (must_signal || c->send.posted - c->send.last_signalled >= c->send.signal_every ||
         c->send.unsignalled_bytes >= SIGNAL_BYTES) {
         last->send_flags |= IBV_SEND_SIGNALED;
@@ -239,7 +240,6 @@ static bool post(struct rdma_connection *c, struct ibv_send_wr *wrs, uint32_t co
         c->send.unsignalled_bytes = 0;
         c->owner->stats.signalled++;
     }
-    if (__builtin_expect(c->failing, 0)) return false;
     last->wr_id = (uint64_t)c->send.posted << 1;
     struct rdma_stats *stats = &c->owner->stats;
     stats->doorbells++;
