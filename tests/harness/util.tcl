@@ -283,3 +283,16 @@ proc protected_mode_refusal {} {
         {order for the server to start accepting connections from the outside.}
     }]\r\n
 }
+
+# Waits until the server has this number of blocked clients.
+proc wait_blocked {count} {
+    wait_for_condition 5000 {[info_field clients blocked_clients] == $count} \
+        {fail "[info_field clients blocked_clients] clients wait, not $count"}
+}
+# A new client, which this command has blocked. No other client may be blocked.
+proc blocked_by {args} {
+    set c [new_client]
+    $c -send {*}$args
+    wait_blocked 1
+    return $c
+}

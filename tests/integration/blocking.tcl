@@ -1,11 +1,5 @@
 # Waiting for keys: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, CLIENT UNBLOCK.
 
-# Waits until the server has this number of blocked clients.
-proc wait_blocked {count} {
-    wait_for_condition 5000 {[info_field blocked_clients] == $count} \
-        {fail "[info_field blocked_clients] clients wait, not $count"}
-}
-
 start_server {tags {blocking}} {
     test "existing entries are returned immediately" {
         r flushall
@@ -33,9 +27,7 @@ start_server {tags {blocking}} {
             {blpop l1 0} {linsert l1 before x y} ""
         } {
             r del l1 l2
-            set c [new_client]
-            $c -send {*}$command
-            wait_blocked 1
+            set c [blocked_by {*}$command]
             r {*}$push
             if {$expected eq ""} {r rpush l1 v; set expected {l1 v}}
             assert_equal $expected [$c -read]
@@ -79,9 +71,7 @@ start_server {tags {blocking}} {
             {{rpush s 3 1 2} {del s} {rpush l v}}
         } {
             r flushall
-            set c [new_client]
-            $c -send blpop l 0
-            wait_blocked 1
+            set c [blocked_by blpop l 0]
             foreach command $how {r {*}$command}
             assert_equal {l v} [$c -read]
             assert_equal 0 [r exists l]
@@ -98,9 +88,7 @@ start_server {tags {blocking}} {
             {blmove k l left left 0} {rpush k v}
         } {
             set f [new_follower]
-            set c [new_client]
-            $c -send {*}$command
-            wait_blocked 1
+            set c [blocked_by {*}$command]
             heard $f
             foreach step [list multi $add {pexpire k 1} {debug sleep 0.01} exec] {r {*}$step}
             assert_equal 0 [r dbsize]
@@ -123,9 +111,7 @@ start_server {tags {blocking}} {
         r pexpire l 1
         r select 0
         set f [new_follower]
-        set c [new_client]
-        $c -send blpop l 0
-        wait_blocked 1
+        set c [blocked_by blpop l 0]
         r debug sleep 0.005
         heard $f
         r swapdb 0 1
@@ -159,9 +145,7 @@ start_server {tags {blocking}} {
 
     test "clients are served before the pusher's next command of the same pipeline" {
         r flushall
-        set c [new_client]
-        $c -send blpop l 0
-        wait_blocked 1
+        set c [blocked_by blpop l 0]
         r -send rpush l a
         r -send lpop l
         assert_equal 1 [r -read]
@@ -171,9 +155,7 @@ start_server {tags {blocking}} {
 
     test "a transaction is served as a whole: keys that it deletes again do not serve clients" {
         r flushall
-        set c [new_client]
-        $c -send blpop l 0
-        wait_blocked 1
+        set c [blocked_by blpop l 0]
         foreach command {multi {rpush l a} {del l} exec} {r {*}$command}
         wait_blocked 1
         foreach command {multi {rpush l a} {lpush l b} exec} {r {*}$command}
@@ -199,9 +181,7 @@ start_server {tags {blocking}} {
 
     test "a wheel: BLMOVE to itself turns once" {
         r flushall
-        set c [new_client]
-        $c -send blmove l l left right 0
-        wait_blocked 1
+        set c [blocked_by blmove l l left right 0]
         r rpush l 1 2 3
         assert_equal 1 [$c -read]
         assert_equal {2 3 1} [r lrange l 0 -1]
@@ -209,9 +189,7 @@ start_server {tags {blocking}} {
 
     test "another type does not wake the client, and is an error for a new command" {
         r flushall
-        set c [new_client]
-        $c -send blpop l l2 0
-        wait_blocked 1
+        set c [blocked_by blpop l l2 0]
         r set l string
         r sadd s member
         wait_blocked 1
@@ -241,9 +219,7 @@ start_server {tags {blocking}} {
     test "BLMOVE to a key of another type fails and takes nothing" {
         r flushall
         r set str x
-        set c [new_client]
-        $c -send blmove l str left left 0
-        wait_blocked 1
+        set c [blocked_by blmove l str left left 0]
         r rpush l v
         assert_error "WRONGTYPE Operation against a key holding the wrong kind of value" {$c -read}
         assert_equal v [r lrange l 0 -1]
@@ -340,9 +316,7 @@ start_server {tags {blocking}} {
         assert_equal 1 [r client kill id $id]
         wait_blocked 0
         $c -close
-        set c [new_client]
-        $c -send blpop l 0
-        wait_blocked 1
+        set c [blocked_by blpop l 0]
         $c -close
         wait_blocked 0
         r rpush l v
@@ -352,9 +326,7 @@ start_server {tags {blocking}} {
 
     test "paused clients are served when the pause is over" {
         r flushall
-        set c [new_client]
-        $c -send blpop l 0
-        wait_blocked 1
+        set c [blocked_by blpop l 0]
         set other [new_client]
         $other multi
         $other rpush l v
@@ -372,9 +344,7 @@ start_server {tags {blocking}} {
             r flushall
             r config resetstat
             set default [lindex [r config get $option] 1]
-            set c [new_client]
-            $c -send {*}$command
-            wait_blocked 1
+            set c [blocked_by {*}$command]
             r multi
             r rpush l x
             r config set $option $value
@@ -403,9 +373,7 @@ start_server {tags {blocking}} {
 
     test "waiting clients are shown: flag b, INFO's keys" {
         r flushall
-        set c [new_client]
-        $c -send blpop a b c 0
-        wait_blocked 1
+        set c [blocked_by blpop a b c 0]
         assert_match {*flags=b * cmd=blpop *} [lsearch -inline -glob [split [r client list] \n] "*cmd=blpop*"]
         assert_equal 3 [info_field total_blocking_keys]
         r rpush b v
@@ -418,9 +386,7 @@ start_server {tags {blocking}} {
         r config resetstat
         set m [new_client]
         $m monitor
-        set c [new_client]
-        $c -send blpop l 0
-        wait_blocked 1
+        set c [blocked_by blpop l 0]
         r rpush l v
         $c -read
         r echo end
@@ -432,9 +398,7 @@ start_server {tags {blocking}} {
 
     test "keyspace events of what was served come after those of the push" {
         r flushall
-        set c [new_client]
-        $c -send blpop l 0
-        wait_blocked 1
+        set c [blocked_by blpop l 0]
         set e [new_client]
         $e psubscribe __keyevent*
         r config set notify-keyspace-events EA
@@ -465,9 +429,7 @@ start_server {tags {blocking}} {
                 {bzmpop 0 1 z2 max count 2} {* {$z2} {* {* {$high} {$2.5}} {* {$low} {$1}}}}
         } {
             r del z2
-            set c [new_client]
-            $c -send {*}$command
-            wait_blocked 1
+            set c [blocked_by {*}$command]
             r rpush z1 no sorted set
             r del z1
             r zadd z2 1 low 2.5 high
@@ -480,9 +442,7 @@ start_server {tags {blocking}} {
         $c -close
         foreach command {multi {bzpopmin z 0} {bzmpop 0 1 z min} exec} {set got [r {*}$command]}
         assert_equal {{} {}} $got
-        set c [new_client]
-        $c -send bzpopmin z 0
-        wait_blocked 1
+        set c [blocked_by bzpopmin z 0]
         r zadd other 1 m
         r zunionstore z 1 other
         assert_equal {z m 1} [$c -read]
@@ -597,9 +557,7 @@ start_server {tags {blocking replication} overrides {save "" repl-diskless-sync-
             foreach requests [list $push [list [list eval $script 0]] \
                 [list [list eval "$script; redis.call('set', 's', 1)" 0]] [list [list eval "$script error('x')" 0]]] {
                 r flushall
-                set c [new_client]
-                $c -send blmpop 0 2 none k right
-                wait_blocked 1
+                set c [blocked_by blmpop 0 2 none k right]
                 replica_commands $replica
                 r -write [join [lmap words [list multi {incr first} {*}$requests {incr last} exec] {
                     resp_command {*}$words

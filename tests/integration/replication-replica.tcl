@@ -15,29 +15,31 @@ set other [string repeat b 40]
 set mark [string repeat 0123456789 4]
 
 proc follow {port} {r replicaof 127.0.0.1 $port}
+# Follows a primary that replies to PSYNC with these bytes. Returns the connection.
+proc follow_with {bytes} {
+    follow [primary_listen]
+    primary_handshake chan
+    primary_send $chan $bytes
+    return $chan
+}
 proc lead {} {
     r replicaof no one
     primary_close
 }
 proc link {} {info_field replication master_link_status}
 proc link_is {state} {wait_for_condition 10000 {[link] eq $state} {the link is [link]}}
-# A full synchronization with a copy in one piece. Returns the connection.
 # Connects both channels of a dual-channel synchronization, up to the SYNC on the second one.
 proc dual_channels {main_name rdb_name} {
     upvar $main_name main $rdb_name rdb
-    follow [primary_listen]
-    primary_handshake main
-    primary_send $main "+DUALCHANNELSYNC\r\n"
+    set main [follow_with "+DUALCHANNELSYNC\r\n"]
     set rdb [primary_accept]
     primary_command $rdb
     primary_send $rdb "+OK\r\n"
     assert_equal SYNC [primary_command $rdb]
 }
+# A full synchronization with a copy in one piece. Returns the connection.
 proc synchronize {copy {offset 0}} {
-    set port [primary_listen]
-    follow $port
-    primary_handshake chan
-    primary_send $chan "+FULLRESYNC $::id $offset\r\n\$[string length $copy]\r\n$copy"
+    set chan [follow_with "+FULLRESYNC $::id $offset\r\n\$[string length $copy]\r\n$copy"]
     primary_await $chan REPLCONF ACK $offset
     link_is up
     return $chan
@@ -163,9 +165,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             r config set repl-diskless-load $setting
             r flushall
             r set old 1
-            follow [primary_listen]
-            primary_handshake chan
-            primary_send $chan "+FULLRESYNC $id 1000\r\n\n\n\$[string length $copy]\r\n"
+            set chan [follow_with "+FULLRESYNC $id 1000\r\n\n\n\$[string length $copy]\r\n"]
             wait_for_condition 5000 {[lindex [r role] 3] eq "sync"}
             foreach byte [split $copy ""] {primary_send $chan $byte}
             primary_await $chan REPLCONF ACK 1000
@@ -181,9 +181,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             # The data also contains the beginning of the mark.
             set marked [rdb_of [list {set a 1} [list set b [string range $mark 0 38]x]]]
             r config set repl-diskless-load $setting rdbcompression no
-            follow [primary_listen]
-            primary_handshake chan
-            primary_send $chan "+FULLRESYNC $id 7\r\n\$EOF:$mark\r\n[string range $marked 0 99]"
+            set chan [follow_with "+FULLRESYNC $id 7\r\n\$EOF:$mark\r\n[string range $marked 0 99]"]
             primary_send $chan [string range $marked 100 end]
             foreach byte [split $mark ""] {primary_send $chan $byte}
             primary_await $chan REPLCONF ACK 7
@@ -196,9 +194,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             r config set repl-diskless-load $setting
             r flushall
             r set mine 1
-            follow [primary_listen]
-            primary_handshake chan
-            primary_send $chan "+FULLRESYNC $id 0\r\n\$20\r\n[string repeat x 20]"
+            set chan [follow_with "+FULLRESYNC $id 0\r\n\$20\r\n[string repeat x 20]"]
             primary_await_close $chan
             link_is down
             wait_for_condition 5000 {![catch {r get mine} value]}
@@ -211,9 +207,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             r flushall
             r set mine 1
             set damaged [string range $copy 0 end-12][string repeat \xff 12]
-            follow [primary_listen]
-            primary_handshake chan
-            primary_send $chan "+FULLRESYNC $id 0\r\n\$[string length $damaged]\r\n$damaged"
+            set chan [follow_with "+FULLRESYNC $id 0\r\n\$[string length $damaged]\r\n$damaged"]
             primary_await_close $chan
             link_is down
             wait_for_condition 5000 {![catch {r dbsize}]}
@@ -226,9 +220,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             r config set repl-diskless-load $setting
             r flushall
             r set mine 1
-            follow [primary_listen]
-            primary_handshake chan
-            primary_send $chan "+FULLRESYNC $id 0\r\n\$[string length $copy]\r\n[string range $copy 0 end-30]"
+            set chan [follow_with "+FULLRESYNC $id 0\r\n\$[string length $copy]\r\n[string range $copy 0 end-30]"]
             primary_drop $chan
             link_is down
             wait_for_condition 5000 {![catch {r dbsize}]}
@@ -243,9 +235,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         foreach setting {disabled flush-before-load swapdb} {
             r config set repl-diskless-load $setting
             set before [info_field memory used_memory]
-            follow [primary_listen]
-            primary_handshake chan
-            primary_send $chan "+FULLRESYNC $id 0\r\n\$8000000000000000000\r\n[string range $copy 0 end-9]"
+            set chan [follow_with "+FULLRESYNC $id 0\r\n\$8000000000000000000\r\n[string range $copy 0 end-9]"]
             wait_for_condition 5000 {[info_field replication master_sync_read_bytes] >= [string length $copy] - 9}
             assert_lessthan [expr {[info_field memory used_memory] - $before}] 8000000
             assert_equal 8000000000000000000 [info_field replication master_sync_total_bytes]
@@ -261,9 +251,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         set keys [rdb_of [lmap i [split [string repeat x 300] ""] {list set key:[incr number] $i}]]
         set interval [config_get loading-process-events-interval-bytes]
         r config set repl-diskless-load disabled key-load-delay 100000 loading-process-events-interval-bytes 1024
-        follow [primary_listen]
-        primary_handshake chan
-        primary_send $chan "+FULLRESYNC $id 7\r\n\$[string length $keys]\r\n$keys"
+        set chan [follow_with "+FULLRESYNC $id 7\r\n\$[string length $keys]\r\n$keys"]
         wait_for_condition 5000 {[info_field persistence loading] == 1}
         primary::await "newlines" {[primary::fill $chan; string length $primary::S($chan)] >= 2}
         assert_equal "\n\n" [string range $primary::S($chan) 0 1]
@@ -299,9 +287,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
 
     test "data of another history are not served while they are replaced" -needs {ours 1} {
         r config set repl-diskless-load swapdb
-        follow [primary_listen]
-        primary_handshake chan
-        primary_send $chan "+FULLRESYNC $other 0\r\n\$[string length $copy]\r\n[string range $copy 0 end-20]"
+        set chan [follow_with "+FULLRESYNC $other 0\r\n\$[string length $copy]\r\n[string range $copy 0 end-20]"]
         wait_for_condition 5000 {[info_field persistence loading] == 1}
         assert_error "LOADING Valkey is loading the dataset in memory" {r get a}
         primary_send $chan [string range $copy end-19 end]
@@ -634,9 +620,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
     test "a replica asks for the full copy on a second channel, and follows the first" -needs {ours 1} {
         foreach setting {disabled swapdb} {
             r config set dual-channel-replication-enabled yes repl-diskless-load $setting bind-source-addr 127.0.0.9
-            follow [primary_listen]
-            primary_handshake main
-            primary_send $main "+DUALCHANNELSYNC\r\n"
+            set main [follow_with "+DUALCHANNELSYNC\r\n"]
             set rdb [primary_accept]
             foreach chan [list $main $rdb] {assert_equal 127.0.0.9 [lindex [fconfigure $chan -peername] 0]}
             r config set bind-source-addr ""
@@ -659,9 +643,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             lead
             # Either channel may break, at any stage.
             foreach stage {offset copy main} {
-                follow [primary_listen]
-                primary_handshake main
-                primary_send $main "+DUALCHANNELSYNC\r\n"
+                set main [follow_with "+DUALCHANNELSYNC\r\n"]
                 set rdb [primary_accept]
                 primary_await $rdb REPLCONF
                 primary_send $rdb "+OK\r\n"
@@ -690,9 +672,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         set file "[string range $copy 0 8]$aux[string range $copy 9 end-8][string repeat \0 8]"
         foreach setting {disabled swapdb} {
             r config set dual-channel-replication-enabled yes repl-diskless-load $setting
-            follow [primary_listen]
-            primary_handshake main
-            primary_send $main "+DUALCHANNELSYNC\r\n"
+            set main [follow_with "+DUALCHANNELSYNC\r\n"]
             set rdb [primary_accept]
             primary_await $rdb REPLCONF
             primary_send $rdb "+OK\r\n"
@@ -837,9 +817,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         file mkdir $other
         foreach cut {no yes} {
             file delete {*}[glob -nocomplain -directory [srv dir] *.rdb]
-            follow [primary_listen]
-            primary_handshake chan
-            primary_send $chan "+FULLRESYNC $id 10\r\n\$[string length $copy]\r\n[string range $copy 0 20]"
+            set chan [follow_with "+FULLRESYNC $id 10\r\n\$[string length $copy]\r\n[string range $copy 0 20]"]
             wait_for_condition 5000 {[llength [glob -nocomplain -directory [srv dir] temp-*.rdb]] == 1}
             r config set dir $other dbfilename moved.rdb
             if {$cut} {

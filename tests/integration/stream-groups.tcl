@@ -19,10 +19,7 @@ proc consumer_info {consumer field} {
 proc pending {} {
     lmap entry [r xpending s g - + 1000] {lassign $entry id consumer idle deliveries; list $id $consumer $deliveries}
 }
-proc wait_blocked {count} {
-    wait_for_condition 5000 {[info_field clients blocked_clients] == $count} \
-        {fail "[info_field clients blocked_clients] clients wait, not $count"}
-}
+
 set ::no_key_for_group "-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use\
     the MKSTREAM option to create an empty stream automatically."
 
@@ -387,9 +384,7 @@ start_server {tags {stream}} {
             r flushall
             make_group 1
             r xgroup setid s g {$}
-            set c [new_client]
-            $c -send xreadgroup group g a block 0 streams s >
-            wait_blocked 1
+            set c [blocked_by xreadgroup group g a block 0 streams s >]
             r {*}$command
             assert_equal $answer [$c -readtyped] $command
             $c -close
@@ -400,9 +395,7 @@ start_server {tags {stream}} {
     test "a client that waits for a group is served by new entries only" {
         make_group 2
         r xgroup setid s g {$}
-        set c [new_client]
-        $c -send xreadgroup group g a block 0 streams s >
-        wait_blocked 1
+        set c [blocked_by xreadgroup group g a block 0 streams s >]
         foreach command {{xgroup setid s g 0} {xdel s 1-1} {xgroup delconsumer s g a} {xadd s maxlen 0 3-1 f v}\
             {xgroup createconsumer s g b} {xsetid s 4-1}} {
             r {*}$command

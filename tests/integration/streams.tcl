@@ -9,10 +9,6 @@ proc make_stream {key count} {
 # The ids of the entries of an XRANGE reply.
 proc ids {entries} {lmap entry $entries {lindex $entry 0}}
 proc stream_info {key field} {dict get [r xinfo stream $key] $field}
-proc wait_blocked {count} {
-    wait_for_condition 5000 {[info_field clients blocked_clients] == $count} \
-        {fail "[info_field clients blocked_clients] clients wait, not $count"}
-}
 
 start_server {tags {stream}} {
     test "XADD: ids that are given, chosen in part, and chosen" {
@@ -309,9 +305,7 @@ start_server {tags {stream}} {
 
     test "a client that waits with \$ gets entries added since, also when the key was created again" {
         make_stream s 2
-        set c [new_client]
-        $c -send xread block 0 streams s {$}
-        wait_blocked 1
+        set c [blocked_by xread block 0 streams s {$}]
         r del s
         r xadd s 1-5 f old
         r set s string
@@ -322,9 +316,7 @@ start_server {tags {stream}} {
 
     test "a client that waits with + gets the last entry of those added together" {
         r del s
-        set c [new_client]
-        $c -send xread block 0 streams s +
-        wait_blocked 1
+        set c [blocked_by xread block 0 streams s +]
         foreach command {multi {xadd s 1-1 f a} {xadd s 1-2 f b} exec} {r {*}$command}
         assert_equal {{s {{1-2 {f b}}}}} [$c -read]
     }
