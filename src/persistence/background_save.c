@@ -120,6 +120,10 @@ int background_save_start(struct background_save *save, enum save_method method)
     return save->method == SAVE_FORKLESS ? forkless_start(save) : start_child(save);
 }
 
+bool background_save_holds_writes(const struct background_save *save) {
+    return save->forkless && forkless_holds_writes(save);
+}
+
 uint64_t background_save_keys(const struct background_save *save) {
     return save->method == SAVE_FORKLESS ? forkless_keys(save) : child_reported_keys();
 }

@@ -89,6 +89,9 @@ enum save_method background_save_method(enum save_method method);
 /* 0 or a negative errno: -EBUSY if another save or child runs. Then nothing has started, and done() is not called. */
 int background_save_start(struct background_save *save, enum save_method method);
 
+/* Whether writes of clients wait because too much of this save is not written yet (forkless-buffer-limit). */
+bool background_save_holds_writes(const struct background_save *save);
+
 /* Keys written so far. In the child, or on the thread, within write(). */
 uint64_t background_save_keys(const struct background_save *save);
 /* In a write() that waits, about once a second, and in end(). False: the save has been stopped; write() fails. In a

@@ -126,6 +126,10 @@ static void resume_writes(struct forkless *f) {
     if (!--pausing) clients_unpause(PAUSE_SNAPSHOT);
 }
 
+bool forkless_holds_writes(const struct background_save *save) {
+    return save->forkless->paused;
+}
+
 static void pause_writes(struct forkless *f, size_t waiting) {
     if (f->paused) return;
     f->paused = true;

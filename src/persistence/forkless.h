@@ -47,6 +47,7 @@ enum { FORKLESS_SLICE_US = 100, FORKLESS_BACKLOG = 8 * 1024 * 1024 };
  * the thread could not be started. */
 int forkless_start(struct background_save *save);
 bool forkless_running(void);
+bool forkless_holds_writes(const struct background_save *save);
 /* On the thread, within begin(), write() and end(). */
 uint64_t forkless_keys(const struct background_save *save); /* written so far */
 bool forkless_goes_on(const struct background_save *save);  /* false: stopped */

@@ -317,7 +317,7 @@ int snapshot_start(enum save_method method) {
     return start(method, &(struct save_content){0});
 }
 int snapshot_start_with(const struct save_content *content) {
-    return start(SAVE_FORK, content);
+    return start(SAVE_DEFAULT, content);
 }
 
 static void snapshot_cron(void) {

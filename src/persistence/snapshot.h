@@ -37,7 +37,7 @@ int snapshot_save_as(const char *name);
 int snapshot_save(void);
 /* BGSAVE. Logs failures. 0 or a negative errno: -EBUSY if a child is running. */
 int snapshot_start(enum save_method method);
-int snapshot_start_with(const struct save_content *content); /* in a child process */
+int snapshot_start_with(const struct save_content *content); /* by bgsave-default-method */
 bool snapshot_running(void);                                 /* a background save, by any method */
 /* The file of the running or last background save, whatever CONFIG SET has made of dir and dbfilename since. */
 const char *snapshot_path(void);

@@ -4,6 +4,7 @@
 #include "repl/history.h"
 #include "repl/link_transport.h"
 #include "repl/primary/failover.h"
+#include "repl/primary/full_sync_slow.h"
 #include "repl/primary/main_channels.h"
 #include "repl/primary/replicas.h"
 #include "repl/primary/wait.h"
@@ -50,6 +51,7 @@ static void write_replication(struct output *out) {
     info_line(out, "repl_backlog_size:%lld", (long long)repl_settings.backlog_size);
     info_line(out, "repl_backlog_first_byte_offset:%lld", active ? (long long)repl_stream_backlog_start() + 1 : 0LL);
     info_line(out, "repl_backlog_histlen:%lld", active ? (long long)repl_stream_backlog_len() : 0LL);
+    info_line(out, "full_sync_dropped_slow:%llu", (unsigned long long)full_sync_dropped_slow);
 }
 
 const struct info_section repl_sections[] = {

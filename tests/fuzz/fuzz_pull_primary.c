@@ -58,7 +58,7 @@ static char memory[SLOTS];
 static struct {
     struct fuzz_input script;
     struct peer peers[CLIENTS];
-    bool held, runs, killed, stopped, damaged, broken_save, awaited; /* held: the arena exists */
+    bool held, runs, killed, stopped, holds_writes, damaged, broken_save, awaited; /* held: the arena exists */
     struct background_save *save;
     struct event_io *io;
     bool raised; /* chunks were published, or the snapshot is complete */
@@ -117,6 +117,11 @@ int background_save_start(struct background_save *save, enum save_method method)
 }
 enum child_kind child_kind(void) {
     return world.runs ? CHILD_REPLICATION : CHILD_NONE;
+}
+bool background_save_holds_writes(const struct background_save *save) {
+    FUZZ_CHECK(world.held && save == world.save, "asked about no save");
+    if (world.runs && save->method == SAVE_FORKLESS) world.holds_writes ^= fuzz_byte(&world.script) % 8 == 0;
+    return world.runs && world.holds_writes;
 }
 uint64_t background_save_keys(const struct background_save *save) {
     return 0;
@@ -313,6 +318,10 @@ static void delivered(void *owner) {
     FUZZ_CHECK(peer->told_end && peer->taken == arena.published, "%llu of %llu chunks are delivered",
                (unsigned long long)peer->taken, (unsigned long long)arena.published);
 }
+static void held_writes(void *owner, int64_t waited_ms) {
+    const struct peer *peer = owner;
+    FUZZ_CHECK(takes_part(peer) && world.holds_writes && waited_ms >= MAX_WAIT_MS, "it holds no writes");
+}
 static void failed(void *owner, const char *reason) {
     struct peer *peer = owner;
     leaves(peer);
@@ -329,7 +338,8 @@ static void ended(void) {
 static bool awaited(void) {
     return world.awaited;
 }
-static const struct pull_events events = {.delivered = delivered, .failed = failed, .ended = ended, .awaited = awaited};
+static const struct pull_events events = {
+    .delivered = delivered, .held_writes = held_writes, .failed = failed, .ended = ended, .awaited = awaited};
 
 static void join(struct peer *peer) {
     const char *error = NULL;

@@ -14,6 +14,7 @@
 #include "repl/primary/full_sync_stream.h"
 #include "repl/primary/full_sync_file.h"
 #include "repl/primary/full_sync_pull.h"
+#include "repl/primary/full_sync_slow.h"
 #include "repl/primary/main_channels.h"
 #include "repl/pull/primary.h"
 #include "repl/settings.h"
@@ -62,7 +63,7 @@ void full_sync_announce_like(struct replica *replica, const struct repl_stream_r
 
 bool full_sync_is_shared(const struct replica *a, const struct replica *b) {
     return a->announced.filter == b->announced.filter && a->announced.rdb_channel == b->announced.rdb_channel &&
-           full_sync_pulls(a) == full_sync_pulls(b);
+           full_sync_pulls(a) == full_sync_pulls(b) && full_sync_is_slow(a) == full_sync_is_slow(b);
 }
 
 static bool has_expiring_fields(void) {
@@ -186,7 +187,8 @@ static void start_snapshot(void) {
         first = first_waiting();
     }
     if (!first || child_active()) return; /* the cron tries again */
-    bool by_socket = repl_settings.diskless_sync || first->announced.filter || first->announced.rdb_channel;
+    bool by_socket = (repl_settings.diskless_sync && !full_sync_is_slow(first)) || first->announced.filter ||
+                     first->announced.rdb_channel;
     struct save_content content = {.version = RDB_VERSION,
                                    .unchecked = true,
                                    .without_keys = first->announced.filter & FILTER_NO_DATA,

@@ -73,7 +73,8 @@ static int file_version; /* of the file that is being written */
 void full_sync_file_kill_unneeded(void) {
     if (!snapshot_running() || save_points_count()) return;
     list_each(&replicas, link) if (replica_of(link)->state == REPLICA_FILE) return;
-    log_notice("Background saving for replicas, last replica dropped, killing fork child.");
+    log_notice("Background saving for replicas, last replica dropped, %s.",
+               snapshot_state.last_method == SAVE_FORK ? "killing fork child" : "ending the save without fork");
     child_kill();
 }
 

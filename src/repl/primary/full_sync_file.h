@@ -12,7 +12,7 @@ int full_sync_file_start(const struct save_content *content); /* 0 or a negative
 bool full_sync_file_join(struct replica *replica);
 void full_sync_file_send(struct replica *replica);   /* as much as the connection takes */
 void full_sync_file_forget(struct replica *replica); /* closes the file */
-/* Kills the child that writes the file if no replica waits for it any more and no save points are configured. */
+/* Ends the save of the file if no replica waits for it any more and no save points are configured. */
 void full_sync_file_kill_unneeded(void);
 void full_sync_file_listen(void); /* at start */
 #endif

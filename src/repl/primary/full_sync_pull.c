@@ -5,6 +5,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "repl/primary/full_sync.h"
+#include "repl/primary/full_sync_slow.h"
 #include "repl/primary/primary.h"
 #include "repl/pull/primary.h"
 #include "server/server.h"
@@ -17,7 +18,7 @@ bool full_sync_pulls(const struct replica *replica) {
     unsigned needed = pull_needs_seal(replica->client) ? CAPA_RDMA_PULL_SEALED : CAPA_RDMA_PULL;
     return replica->announced.capabilities & needed && !replica->copy.pull_refused && replica->psync &&
            !replica->announced.rdb_only && !replica->announced.rdb_channel && !replica->announced.filter &&
-           replica->announced.version >= VERSION_9 && pull_possible(replica->client);
+           replica->announced.version >= VERSION_9 && pull_possible(replica->client) && !full_sync_is_slow(replica);
 }
 
 static void full_sync_pull_delivered(void *owner) {
@@ -26,6 +27,10 @@ static void full_sync_pull_delivered(void *owner) {
     log_notice("Replica %s has fetched the snapshot. Waiting for REPLCONF ACK from replica to enable streaming",
                replica_name(replica));
     replica_put_online(replica, true);
+}
+
+static void full_sync_pull_held_writes(void *owner, int64_t waited_ms) {
+    full_sync_slow_note(owner, waited_ms);
 }
 
 static void full_sync_pull_failed(void *owner, const char *reason) {
@@ -54,6 +59,7 @@ static bool full_sync_pull_awaited(void) {
 }
 
 static const struct pull_events events = {.delivered = full_sync_pull_delivered,
+                                          .held_writes = full_sync_pull_held_writes,
                                           .failed = full_sync_pull_failed,
                                           .ended = full_sync_pull_ended,
                                           .awaited = full_sync_pull_awaited};

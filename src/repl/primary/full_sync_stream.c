@@ -3,23 +3,27 @@
  * The save waits for the pipe, and not in write(): the main thread may end it at any time by closing its end of the
  * release pipe. */
 #include "repl/primary/full_sync_stream.h"
+#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/random.h"
 #include "persistence/background_save.h"
 #include "persistence/persistence.h"
 #include "repl/primary/direct_transfer.h"
 #include "repl/primary/full_sync.h"
+#include "repl/primary/full_sync_slow.h"
 #include "repl/primary/primary.h"
 #include "repl/settings.h"
 #include "server/stats/stats.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MARK_LEN = 40, PIECE = 256 * 1024, PIPE_SIZE = 1024 * 1024, ASK_MS = 1000 };
+enum { MARK_LEN = 40, PIECE = 256 * 1024, PIPE_SIZE = 1024 * 1024, ASK_MS = 1000, WATCH_US = 100 * 1000 };
 
 /* Descriptors of the save: the pipe's write end, the read end of the release pipe, and (direct) the sockets. */
 enum { FD_PIPE, FD_RELEASE, FD_SOCKETS, FDS = FD_SOCKETS + DIRECT_MAX };
@@ -41,6 +45,8 @@ static struct {
     struct event_io pipe;
     bool ended;             /* the pipe was read to its end */
     bool finished, success; /* the save has finished; with status 0 */
+    struct event_timer watch;
+    uint64_t watched_us, held_us; /* when the timer ran last; for how long writes of clients have waited */
 } transfer = {.pipe.fd = -1, .pipe_fd = -1, .release_fd = -1};
 
 static void close_fd(int *fd) {
@@ -231,6 +237,45 @@ void full_sync_stream_resume(void) {
                  transfer.direct ? direct_ready : transfer_ready);
 }
 
+/* --- Replicas that keep writes of clients waiting --- */
+
+/* Bytes that the replica has not accepted yet. */
+static size_t unsent(const struct replica *replica) {
+    int bytes = 0;
+    if (!transfer.direct) return conn_pending(replica->client->conn);
+    return ioctl(conn_fd(replica->client->conn), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
+}
+
+static void drop_slowest(void) {
+    struct replica *slowest = NULL;
+    list_each_entry(&replicas, struct replica, link, replica) {
+        if (replica->state == REPLICA_TRANSFER && (!slowest || unsent(replica) > unsent(slowest))) slowest = replica;
+    }
+    if (!slowest) return;
+    full_sync_slow_note(slowest, (int64_t)(transfer.held_us / 1000));
+    transfer.held_us = 0;
+    replica_close(slowest);
+}
+
+static uint64_t transfer_watch(struct event_timer *timer) {
+    uint64_t now = clock_monotonic_us(), elapsed = now - transfer.watched_us;
+    if (!transfer.running || transfer.finished) return 0;
+    transfer.watched_us = now;
+    if (!background_save_holds_writes(&transfer.save)) return WATCH_US;
+    /* A stall of this thread counts against no replica. */
+    transfer.held_us += elapsed < 10 * WATCH_US ? elapsed : 10 * WATCH_US;
+    if (transfer.held_us > repl_timeout_us()) drop_slowest();
+    return WATCH_US;
+}
+
+static void watch_start(void) {
+    transfer.held_us = 0;
+    transfer.watched_us = clock_monotonic_us();
+    event_timer_set(server.loop, &transfer.watch, WATCH_US, transfer_watch);
+}
+
+/* --- The start and the end --- */
+
 /* Closes what belongs to the save. A TLS socket is that of its connection, whose session the child uses. */
 static void close_fds(void) {
     close_fd(&transfer.fds[FD_PIPE]);
@@ -333,7 +378,7 @@ static int transfer_start(enum save_method method) {
 }
 
 int full_sync_stream_start(const struct save_content *content, bool dual) {
-    enum save_method method = background_save_method(SAVE_FORK);
+    enum save_method method = background_save_method(SAVE_DEFAULT);
     if (transfer.running) return -EBUSY;
     transfer.writer = (struct direct_writer){.timeout_us = repl_timeout_us(), .save = &transfer.save};
     transfer.fds[FD_PIPE] = transfer.fds[FD_RELEASE] = -1;
@@ -362,6 +407,7 @@ int full_sync_stream_start(const struct save_content *content, bool dual) {
                method == SAVE_FORK ? "" : ", without fork");
     transfer.running = true;
     transfer.ended = transfer.finished = false;
+    if (method != SAVE_FORK) watch_start();
     full_sync_stream_resume();
     return 0;
 }

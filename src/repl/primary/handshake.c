@@ -12,6 +12,7 @@
 #include "repl/primary/failover.h"
 #include "repl/primary/full_sync.h"
 #include "repl/primary/full_sync_pull.h"
+#include "repl/primary/full_sync_slow.h"
 #include "repl/primary/main_channels.h"
 #include "repl/primary/primary.h"
 #include "repl/pull/wire.h"
@@ -247,7 +248,7 @@ static bool takes_dual_channel(const struct replica *replica) {
     return !(replica->quorum.hello && replica->quorum.copies) && repl_settings.dual_channel &&
            repl_settings.diskless_sync && replica->announced.capabilities & CAPA_DUAL_CHANNEL &&
            replica->announced.capabilities & CAPA_EOF && !replica->announced.rdb_only && !replica->announced.filter &&
-           !full_sync_pulls(replica);
+           !full_sync_pulls(replica) && !full_sync_is_slow(replica);
 }
 
 /* Replies with an error if a synchronization is not possible now. */

@@ -222,11 +222,13 @@ static void filled_ready(struct event_io *io, int mask) {
     if (pull.arena && !pull.damaged) arena_advanced();
 }
 
-/* Whether a replica waits because the slowest one has not fetched its chunks: one that takes part and has everything so
- * far while the writer waits for free chunks, or one that needs the next snapshot. */
+/* Whether others wait because the slowest replica has not fetched its chunks: a replica that takes part and has
+ * everything so far while the writer waits for free chunks, clients whose writes are paused until the writer goes on,
+ * or a replica that needs the next snapshot. */
 static bool others_wait_for(const struct pull_reader *slowest) {
     if (pull.complete) return pull.events->awaited();
     if (pull.published - pull_arena_released(pull.arena) < pull_arena_slots(pull.arena)) return false;
+    if (background_save_holds_writes(&save)) return true;
     list_each_entry(&pull.readers, const struct pull_reader, link, reader)
         if (reader != slowest && reader->taken == pull.published) return true;
     return pull.events->awaited();
@@ -238,6 +240,8 @@ static void slowest_add_wait(uint64_t elapsed_us) {
     slowest->waited_us += elapsed_us;
     if (slowest->waited_us <= (uint64_t)pull_settings.max_wait_ms * 1000) return;
     pull.dropped_slow++;
+    if (!pull.complete && background_save_holds_writes(&save))
+        pull.events->held_writes(slowest->owner, (int64_t)(slowest->waited_us / 1000));
     log_warning("Replica %s kept others waiting for more than %d ms in a pulled synchronization: dropping it",
                 client_log_text(slowest->client), pull_settings.max_wait_ms);
     reader_fail(slowest, "the replica is too slow for the others: rdma-replication-max-wait");
@@ -372,7 +376,7 @@ static int save_start(const struct save_content *content) {
                                     .keep = keep,
                                     .keep_count = PULL_CHILD_FDS,
                                     .content = *content};
-    return background_save_start(&save, SAVE_FORK);
+    return background_save_start(&save, SAVE_DEFAULT);
 }
 
 int pull_start(const struct pull_events *events, const struct save_content *content, bool sealed) {

@@ -21,7 +21,8 @@
  * Slow replicas
  *   The slowest replica holds back the others and the save. The server adds up the time for which others wait for it.
  *   When this exceeds rdma-replication-max-wait, the slow replica's synchronization fails, and it tries again later. It
- *   also fails if the replica sends nothing for repl-timeout.
+ *   also fails if the replica sends nothing for repl-timeout. Without fork, clients whose writes are paused because too
+ *   much waits for a free chunk are such others, too.
  *
  * Keys
  *   Each replica gets an rkey of its own, for a registration of the chunks and nothing else. The rkey is revoked when
@@ -44,6 +45,8 @@ struct pull_reader; /* a replica that takes part */
 struct pull_events {
     /* The replica has fetched everything, and the reader is freed. The stream may follow. */
     void (*delivered)(void *owner);
+    /* It kept writes of clients waiting, for longer than it may keep others waiting. failed() follows. */
+    void (*held_writes)(void *owner, int64_t waited_ms);
     /* The synchronization failed, and the reader is freed. The owner closes the client. */
     void (*failed)(void *owner, const char *reason);
     /* The snapshot has ended and its memory is free. pull_leave() may call it. */

@@ -1,0 +1,236 @@
+# Full synchronizations without fork (bgsave-default-method forkless), from a file, through a pipe and on two channels:
+# they have the data of one moment whatever clients and replicas do meanwhile. seconds: 30
+
+set forkless {bgsave-default-method forkless repl-diskless-sync-delay 0 save "" enable-debug-command yes
+    rdbcompression no repl-timeout 60}
+set modes {
+    file {repl-diskless-sync no dual-channel-replication-enabled no}
+    pipe {repl-diskless-sync yes dual-channel-replication-enabled no}
+    dual {repl-diskless-sync yes dual-channel-replication-enabled yes}
+}
+
+proc field {level name {section replication}} {
+    if {[catch {r $level info $section} text]} {return ""}
+    expr {[regexp "\n$name:(\[^\r\n\]*)" $text -> value] ? $value : ""}
+}
+proc link_up {level} {expr {[field $level master_link_status] eq "up"}}
+proc saving {level} {field $level rdb_bgsave_in_progress persistence}
+proc wait_up {level} {wait_for_condition 30000 {[link_up $level]} "the replica is not in sync"}
+proc wait_same {a b} {wait_for_condition 30000 {[r $a debug digest] eq [r $b debug digest]} "the data differ"}
+proc follow {level primary} {r $level replicaof 127.0.0.1 [srv $primary port]}
+# The replica leaves its history, so that it needs a full copy.
+proc leave {level} {
+    r $level replicaof no one
+    r $level flushall
+    r $level set own history
+}
+proc fill {level} {
+    r $level flushall
+    r $level debug populate 3000 small 50
+    r $level debug populate 200 large 20000
+    r $level rpush list {*}[lrepeat 500 element]
+    r $level hset hash f v g [string repeat y 5000]
+    r $level zadd zset 1 a 2.5 b
+    r $level sadd set a b c 1 2 3
+    r $level xadd stream 1-1 field value
+    r $level set expiring v ex 10000
+    r $level select 3
+    r $level set other database
+    r $level select 0
+}
+# Changes keys that the save has written and others that it has not.
+proc change {level round} {
+    for {set i $round} {$i < 3000} {incr i 97} {r $level set small:$i changed.$round}
+    for {set i $round} {$i < 200} {incr i 23} {r $level append large:$i $round}
+    r $level rpush list $round
+    r $level hset hash f $round
+    r $level del expiring
+    r $level set new.$round [string repeat $round 2000]
+}
+proc use_mode {mode args} {
+    foreach level $args {
+        foreach {option value} [dict get $::modes $mode] {r $level config set $option $value}
+    }
+}
+
+start_server [list no_rdma 1 overrides $forkless] {
+start_server [list no_rdma 1 overrides $forkless] {
+    foreach mode [dict keys $modes] {
+        test "the copy by $mode is that of its moment, while clients write, and no process is forked" {
+            use_mode $mode -1 0
+            fill -1
+            set forks [field -1 total_forks stats]
+            set mark [log_size -1]
+            r -1 config set rdb-key-save-delay 100
+            leave 0
+            follow 0 -1
+            for {set round 0} {$round < 200 && ![link_up 0]} {incr round} {change -1 $round}
+            r -1 config set rdb-key-save-delay 0
+            wait_up 0
+            wait_same -1 0
+            assert_equal 0 [r exists own]
+            assert_equal $forks [field -1 total_forks stats]
+            assert_morethan $round 1
+            wait_for_log [expr {$mode eq "file" ? "Background saving started by pid [srv -1 pid], without fork"
+                : "Background RDB transfer started by pid [srv -1 pid] to *, without fork"}] $mark 5000 -1
+            wait_for_condition 5000 {[saving -1] == 0}
+        }
+
+        test "a replica that is killed during the copy by $mode ends the save, and gets another one" {
+            use_mode $mode -1 0
+            r -1 config set rdb-key-save-delay 1000000
+            leave 0
+            set mark [log_size -1]
+            follow 0 -1
+            wait_for_condition 10000 {[saving -1] == 1}
+            restart_server -signal KILL
+            wait_for_log "last replica dropped, ending the save without fork" $mark 10000 -1
+            wait_for_condition 10000 {[saving -1] == 0}
+            r -1 config set rdb-key-save-delay 0
+            use_mode $mode 0
+            follow 0 -1
+            wait_up 0
+            wait_same -1 0
+        }
+
+        test "a flushed, reloaded or demoted primary ends the copy by $mode or completes it" {
+            use_mode $mode -1 0
+            foreach command {flushall {debug reload} {swapdb 0 3} flushdb} {
+                fill -1
+                r -1 config set rdb-key-save-delay 1000000
+                leave 0
+                follow 0 -1
+                wait_for_condition 10000 {[saving -1] == 1}
+                # DEBUG RELOAD saves, too: at once, and before the other save goes on.
+                r -1 multi
+                r -1 config set rdb-key-save-delay 0
+                r -1 {*}$command
+                r -1 set after $command
+                r -1 exec
+                wait_up 0
+                wait_same -1 0
+            }
+            fill -1
+            r -1 config set rdb-key-save-delay 1000000
+            leave 0
+            follow 0 -1
+            wait_for_condition 10000 {[saving -1] == 1}
+            r -1 replicaof 127.0.0.1 1
+            wait_for_condition 10000 {[saving -1] == 0}
+            r -1 replicaof no one
+            r -1 config set rdb-key-save-delay 0
+            wait_up 0
+            wait_same -1 0
+        }
+    }
+}
+}
+
+# The primary is the inner server.
+start_server [list no_rdma 1 overrides $forkless] {
+start_server [list no_rdma 1 overrides $forkless] {
+    foreach mode [dict keys $modes] {
+        test "SHUTDOWN during the copy by $mode does not wait for the replica" {
+            use_mode $mode -1 0
+            fill 0
+            leave -1
+            r config set rdb-key-save-delay 1000000
+            follow -1 0
+            wait_for_condition 10000 {[saving 0] == 1}
+            exec kill -STOP [srv -1 pid]
+            at_test_end [list exec kill -CONT [srv -1 pid]]
+            set began [clock milliseconds]
+            restart_server
+            assert {[clock milliseconds] - $began < 10000}
+            exec kill -CONT [srv -1 pid]
+            use_mode $mode 0
+            wait_up -1
+            wait_same -1 0
+        }
+    }
+
+    # The replica reads all the time, so that repl-timeout does not end it, but less than clients write.
+    foreach {mode options first} {
+        pipe {capa eof capa psync2 listening-port 7777} +FULLRESYNC*
+        dual {capa eof rdb-only 1 rdb-channel 1 version 9.1.0 listening-port 7777} {$ENDOFF:*}
+    } {
+        test "a slow replica by $mode keeps writes waiting for repl-timeout at most, and then gets a file" {
+            use_mode $mode 0
+            fill 0
+            r debug populate 3000 slow 10000
+            set mark [log_size]
+            set dropped [field 0 full_sync_dropped_slow]
+            r config set repl-timeout 2 forkless-buffer-limit 1mb
+            set slow [replica_connect {*}$options]
+            $slow -send {*}[expr {$mode eq "dual" ? "sync" : {psync ? -1}}]
+            assert_match $first [replica_line $slow]
+            set c [new_client -deferring 1]
+            for {set i 0} {$i < 3000} {incr i} {$c -send append slow:$i x}
+            set began [clock milliseconds]
+            while {![log_has "kept writes of clients waiting for * ms in a full synchronization" $mark]} {
+                assert {[clock milliseconds] - $began < 30000}
+                if {[catch {$slow -readraw 5000}]} break
+                after 20
+            }
+            wait_for_log "Replica 127.0.0.1:7777 kept writes of clients waiting for 2* ms" $mark
+            assert [log_has "Writes of clients wait for the background save" $mark]
+            assert_equal [expr {$dropped + 1}] [field 0 full_sync_dropped_slow]
+            for {set i 0} {$i < 3000} {incr i} {$c -read}
+            $c -close
+            $slow -close
+            wait_for_condition 10000 {[saving 0] == 0}
+
+            set again [replica_connect capa eof capa psync2 capa dual-channel version 9.1.0 listening-port 7777]
+            assert_match +FULLRESYNC* [replica_sync $again]
+            wait_for_log "with target: disk" $mark
+            assert_match {$[1-9]*} [replica_line $again]
+            $again -close
+            set other [replica_connect capa eof capa psync2 version 9.1.0 listening-port 7778]
+            assert_match +FULLRESYNC* [replica_sync $other]
+            assert_match {$EOF:*} [replica_line $other]
+            $other -close
+            restart_server
+        }
+    }
+}
+}
+
+start_server [list no_rdma 1 overrides $forkless] {
+start_server [list no_rdma 1 overrides $forkless] {
+start_server [list no_rdma 1 overrides $forkless] {
+start_server [list no_rdma 1 overrides $forkless] {
+    foreach mode [dict keys $modes] {
+        test "three replicas share a save by $mode, and the others continue when one is killed" {
+            use_mode $mode -3 -2 -1 0
+            fill -3
+            foreach level {-2 -1 0} {leave $level}
+            r -3 config set rdb-key-save-delay 1000 repl-diskless-sync-delay 100 repl-diskless-sync-max-replicas 3
+            set forks [field -3 total_forks stats]
+            foreach level {-2 -1 0} {follow $level -3}
+            wait_for_condition 20000 {[saving -3] == 1}
+            for {set round 0} {$round < 5} {incr round} {change -3 $round}
+            restart_server -signal KILL
+            # These must not get the numbers of the sockets to which the save writes.
+            set clients [lmap i {1 2 3 4 5 6 7 8} {new_client -level -3}]
+            for {} {$round < 20} {incr round} {change -3 $round}
+            foreach c $clients {assert_equal PONG [$c ping]}
+            r -3 config set rdb-key-save-delay 0 repl-diskless-sync-delay 0 repl-diskless-sync-max-replicas 0
+            foreach level {-2 -1} {
+                wait_up $level
+                wait_same -3 $level
+            }
+            foreach c $clients {
+                assert_equal PONG [$c ping]
+                $c -close
+            }
+            use_mode $mode 0
+            follow 0 -3
+            wait_up 0
+            wait_same -3 0
+            assert_equal $forks [field -3 total_forks stats]
+        }
+    }
+}
+}
+}
+}

@@ -1,0 +1,147 @@
+# Full synchronizations that replicas fetch by RDMA READ while the primary saves without fork (bgsave-default-method
+# forkless): the copy is that of its moment, and a server with registered memory never forks. seconds: 25
+
+set forkless {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60 bgsave-default-method forkless save ""}
+
+proc field {level name {section replication}} {
+    if {[catch {r $level info $section} text]} {return ""}
+    expr {[regexp "\n$name:(\[^\r\n\]*)" $text -> value] ? $value : ""}
+}
+proc saving {level} {field $level rdb_bgsave_in_progress persistence}
+proc wait_up {level} {
+    wait_for_condition 30000 {[field $level master_link_status] eq "up"} "the replica is not in sync"
+}
+proc wait_same {a b} {wait_for_condition 30000 {[r $a debug digest] eq [r $b debug digest]} "the data differ"}
+proc wait_over {level} {
+    wait_for_condition 30000 {[field $level rdma_sync_memory] in {0 ""}} "the snapshot's memory is still held"
+    wait_for_condition 30000 {[saving $level] == 0} "the save has not ended"
+}
+proc follow {level primary} {r $level replicaof $::opt(rdma_host) [srv $primary port]}
+proc leave {level} {
+    r $level replicaof no one
+    r $level flushall
+    r $level set own history
+}
+proc fill {level} {
+    r $level flushall
+    r $level debug populate 3000 small 50
+    r $level debug populate 300 large 20000
+    r $level rpush list {*}[lrepeat 500 element]
+    r $level hset hash f v g [string repeat y 5000]
+    r $level zadd zset 1 a 2.5 b
+}
+proc change {level round} {
+    for {set i $round} {$i < 3000} {incr i 97} {r $level set small:$i changed.$round}
+    for {set i $round} {$i < 300} {incr i 23} {r $level append large:$i $round}
+    r $level rpush list $round
+    r $level hset hash f $round
+    r $level set new.$round [string repeat $round 2000]
+}
+
+start_server [list overrides $forkless] {
+start_server [list overrides $forkless] {
+start_server [list overrides $forkless] {
+    test "replicas fetch the copy of one moment, while clients write, and no process is forked" {
+        fill -2
+        set forks [field -2 total_forks stats]
+        set mark [log_size -2]
+        r -2 config set rdb-key-save-delay 200
+        follow 0 -2
+        follow -1 -2
+        for {set round 0} {$round < 30} {incr round} {change -2 $round}
+        r -2 config set rdb-key-save-delay 0
+        foreach level {0 -1} {
+            wait_up $level
+            wait_same -2 $level
+        }
+        wait_over -2
+        wait_for_log "replicas fetch the *snapshot by RDMA READ, without fork" $mark 5000 -2
+        assert_morethan [field -2 rdma_sync_delivered] 1
+        assert_equal $forks [field -2 total_forks stats]
+    }
+
+    test "a replica that is killed while it fetches ends nothing for the other one" {
+        foreach level {0 -1} {leave $level}
+        r -2 config set rdb-key-save-delay 500
+        foreach level {0 -1} {follow $level -2}
+        wait_for_condition 10000 {[saving -2] == 1 && [field -2 connected_slaves] == 2}
+        change -2 1
+        restart_server -signal KILL
+        change -2 2
+        r -2 config set rdb-key-save-delay 0
+        wait_up -1
+        wait_same -2 -1
+        follow 0 -2
+        wait_up 0
+        wait_same -2 0
+        wait_over -2
+    }
+
+    test "the save ends when the last replica is killed, and when the data set is flushed or the role changes" {
+        r -1 replicaof no one
+        foreach {command after} {
+            {} {}
+            flushall {set after flushall}
+            {replicaof 127.0.0.1 1} {replicaof no one}
+        } {
+            fill -2
+            leave 0
+            r -2 config set rdb-key-save-delay 1000000
+            follow 0 -2
+            wait_for_condition 10000 {[saving -2] == 1}
+            if {$command eq ""} {restart_server -signal KILL} else {r -2 {*}$command}
+            wait_for_condition 10000 {[saving -2] == 0 || [lindex $command 0] eq "flushall"}
+            r -2 config set rdb-key-save-delay 0
+            if {$after ne ""} {r -2 {*}$after}
+            follow 0 -2
+            wait_up 0
+            wait_same -2 0
+            wait_over -2
+        }
+    }
+
+    test "a replica that keeps writes waiting is dropped after rdma-replication-max-wait, and then gets a file" {
+        fill -2
+        r -2 debug populate 3000 slow 10000
+        leave 0
+        set mark [log_size -2]
+        r -2 config set rdma-replication-max-wait 1500 forkless-buffer-limit 1mb rdma-replication-snapshot-memory 4mb
+        follow 0 -2
+        wait_for_condition 10000 {[saving -2] == 1}
+        exec kill -STOP [srv pid]
+        at_test_end [list exec kill -CONT [srv pid]]
+        set c [new_client -level -2 -deferring 1]
+        for {set i 0} {$i < 3000} {incr i} {$c append slow:$i x}
+        for {set i 0} {$i < 3000} {incr i} {$c -read}
+        $c -close
+        wait_for_log "Replica *:[srv port] kept writes of clients waiting for 1* ms" $mark 20000 -2
+        assert_equal 1 [field -2 full_sync_dropped_slow]
+        exec kill -CONT [srv pid]
+        wait_up 0
+        wait_same -2 0
+        wait_for_log "with target: disk" $mark 5000 -2
+        wait_over -2
+    }
+}
+}
+}
+
+# The primary is the inner server.
+start_server [list overrides $forkless] {
+start_server [list overrides $forkless] {
+    test "SHUTDOWN while a replica fetches does not wait for it" {
+        fill 0
+        r config set rdb-key-save-delay 1000000
+        follow -1 0
+        wait_for_condition 10000 {[saving 0] == 1}
+        exec kill -STOP [srv -1 pid]
+        at_test_end [list exec kill -CONT [srv -1 pid]]
+        set began [clock milliseconds]
+        restart_server
+        assert {[clock milliseconds] - $began < 10000}
+        exec kill -CONT [srv -1 pid]
+        wait_up -1
+        wait_same -1 0
+    }
+}
+}
