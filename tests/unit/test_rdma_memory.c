@@ -530,6 +530,35 @@ static void untrusted_connections_share_their_bound(void **state) {
     suite.trusting = true;
 }
 
+/* Its owner does not read its last bytes, so its buffer stays in use. */
+static void an_untrusted_connection_keeps_its_share_while_its_end_waits(void **state) {
+    struct end ends[3];
+    struct connection *far[3];
+    uint64_t closed = rdma_stats()->untrusted_closed;
+    uint32_t timeout = rdma_settings.trust_timeout_ms;
+    suite.trusting = false;
+    rdma_settings.max_untrusted = 2 * SMALL;
+    assert_true(dial_another(&ends[0], &far[0]));
+    assert_true(dial_another(&ends[1], &far[1]));
+    conn_set_reading(far[0], false);
+    output_write(&ends[0].conn->out, SLICE("last"));
+    hang_up(&ends[0]);
+    turn_until(rdma_of(far[0])->end_pending);
+    rdma_settings.trust_timeout_ms = 1;
+    assert_true(dial_another(&ends[2], &far[2]));
+    turn_until(ends[1].closed == 1);
+    assert_true(conn_is_open(far[0]));
+    assert_int_equal(rdma_stats()->untrusted_closed, closed + 1);
+    assert_int_equal(rdma_stats()->untrusted_bytes, 2 * SMALL);
+    conn_set_reading(far[0], true);
+    if (ends[1].conn) hang_up(&ends[1]);
+    hang_up(&ends[2]);
+    turn_until(rdma_stats()->untrusted_bytes == 0);
+    server.conn = NULL;
+    rdma_settings.trust_timeout_ms = timeout;
+    suite.trusting = true;
+}
+
 static void connections_not_trusted_in_time_are_closed_oldest_first(void **state) {
     struct end ends[4];
     struct connection *far[4];
@@ -901,6 +930,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(two_buffers_take_turns_and_the_second_goes_when_the_peer_is_quiet),
         SUITE_TEST(second_buffers_are_bounded_and_leave_nothing_behind),
         SUITE_TEST(untrusted_connections_share_their_bound),
+        SUITE_TEST(an_untrusted_connection_keeps_its_share_while_its_end_waits),
         SUITE_TEST(connections_not_trusted_in_time_are_closed_oldest_first),
         SUITE_TEST(at_the_limit_buffers_stay_and_connections_are_refused),
         SUITE_TEST(an_own_connection_beyond_the_bound_names_the_option),
