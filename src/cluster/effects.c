@@ -107,8 +107,7 @@ static void delete_keys(void *context, unsigned slot) {
 /* This server leads now. The append-only file must not bring the keys back. */
 static void drop_now(void) {
     if (!has_keys()) return;
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        server.dirty += db_flush(keyspace_db(server.keyspace, id), true);
+    server.dirty += server_flush_all(true);
     server_flushed_all();
     propagate_begin();
     propagate(0, 1, (struct slice[]){SLICE("FLUSHALL")}, NULL);

@@ -36,11 +36,7 @@ static void flushdb_run(struct call *call) {
 static void flushall_run(struct call *call) {
     bool lazy;
     if (!flush_options_read(call, &lazy)) return;
-    struct flush_event event = {!lazy, -1};
-    server_event(EVENT_FLUSHDB, 0, &event);
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        call->dirty += db_flush(keyspace_db(server.keyspace, id), lazy);
-    server_event(EVENT_FLUSHDB, 1, &event);
+    call->dirty += server_flush_all(lazy);
     server.dirty += call->dirty; /* immediately, for a snapshot of the empty data set */
     call->dirty = 0;
     server_flushed_all();

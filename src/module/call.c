@@ -426,11 +426,11 @@ static ValkeyModuleCallReply *request_run(ValkeyModuleCtx *ctx, struct call_requ
         waits = request->flags & VALKEYMODULE_CALL_ARGV_ALLOW_BLOCK && blocking_command(client);
         if (waits)
             reply = promise_make(ctx, caller, request->flags);
-        else if (written.len)
+        else /* none, of an unknown type, from CLIENT REPLY OFF and SYNC */
             reply = reply_of(ctx, written, request->flags & VALKEYMODULE_CALL_ARGV_REPLY_EXACT);
-        else
-            error = ENOTSUP; /* CLIENT REPLY OFF, or SYNC, which needs a connection */
         if (!waits && caller->replies.capacity > REPLY_KEPT_MAX) memory_output_free(&caller->replies);
+    } else {
+        reply = reply_of(ctx, (struct slice){0}, false); /* it would have been called */
     }
     if (!waits) caller_release(caller);
     if (rewrite.free) rewrite.free(&rewrite);

@@ -178,8 +178,7 @@ const char *api_CallReplyProto(ValkeyModuleCallReply *reply, size_t *len) {
 size_t api_CallReplyLength(ValkeyModuleCallReply *reply) {
     if (!reply) return 0;
     switch (reply->type) {
-    case VALKEYMODULE_REPLY_STRING:
-    case VALKEYMODULE_REPLY_SIMPLE_STRING:
+    case VALKEYMODULE_REPLY_STRING: /* but 0 for a simple string, as in Valkey */
     case VALKEYMODULE_REPLY_ERROR: return reply->text.len;
     case VALKEYMODULE_REPLY_ARRAY:
     case VALKEYMODULE_REPLY_SET: return reply->nodes;

@@ -159,7 +159,7 @@ static bool parse_flags(const char *text, uint32_t *flags, int *special) {
         *flags |= flag_words[i].flags;
         *special |= flag_words[i].special;
     }
-    if ((*flags & CMD_WRITE) && (*flags & CMD_READONLY)) return false;
+    if (*flags & CMD_WRITE) *flags &= ~(uint32_t)CMD_READONLY; /* Valkey accepts both */
     /* Its reply may say anything about the data. */
     if (!(*flags & (CMD_WRITE | CMD_READONLY))) *flags |= CMD_SHOWS_DATA;
     return true;
@@ -190,7 +190,7 @@ static struct ValkeyModuleCommand *command_new(struct module *module, const char
                                   .find_keys = command->finds_keys ? module_find_keys : NULL,
                                   .find_channels = command->finds_channels ? module_find_channels : NULL};
     if (first > 0) {
-        uint32_t use = flags & CMD_READONLY ? KEY_RO | KEY_ACCESS : KEY_RW | KEY_ACCESS | KEY_UPDATE;
+        uint32_t use = KEY_RW | KEY_ACCESS | KEY_UPDATE; /* of a command that only reads, too, as in Valkey */
         if (command->finds_keys) use |= KEY_VARIABLE_FLAGS;
         spec->keys[0] = (struct key_spec){.flags = use,
                                           .begin = BEGIN_INDEX,
@@ -229,7 +229,8 @@ int api_CreateSubcommand(ValkeyModuleCommand *parent, const char *name, ValkeyMo
     int special;
     if (!parent->module->loading || !name_is_valid(name) || !parse_flags(strflags, &flags, &special))
         return VALKEYMODULE_ERR;
-    if (((special & IS_NO_CLUSTER) && server.cluster_enabled) || parent->parent) return VALKEYMODULE_ERR;
+    if (((special & IS_NO_CLUSTER) && server.cluster_enabled) || parent->parent || parent->function)
+        return VALKEYMODULE_ERR;
     struct slice words[2] = {slice_of(parent->name), slice_of(name)};
     struct command *unknown, *found = command_lookup(2, words, &unknown);
     if (found && found->parent) return VALKEYMODULE_ERR;
@@ -282,6 +283,26 @@ static const void *element(const void *array, size_t size, size_t index) {
     return (const char *)array + size * index;
 }
 
+static bool arguments_are_valid(const ValkeyModuleCommandArg *list, size_t size) {
+    enum {
+        FLAGS = VALKEYMODULE_CMD_ARG_OPTIONAL | VALKEYMODULE_CMD_ARG_MULTIPLE | VALKEYMODULE_CMD_ARG_MULTIPLE_TOKEN
+    };
+    for (const ValkeyModuleCommandArg *arg = list; arg && arg->name; arg = element(arg, size, 1)) {
+        bool has_parts = arg->type == VALKEYMODULE_ARG_TYPE_ONEOF || arg->type == VALKEYMODULE_ARG_TYPE_BLOCK;
+        bool is_key = arg->type == VALKEYMODULE_ARG_TYPE_KEY;
+        if ((int)arg->type < 0 || arg->type > VALKEYMODULE_ARG_TYPE_BLOCK || arg->flags & ~FLAGS) return false;
+        if (arg->type == VALKEYMODULE_ARG_TYPE_PURE_TOKEN && !arg->token) return false;
+        if (is_key ? arg->key_spec_index < 0 : arg->key_spec_index > 0) return false;
+        if (has_parts != (arg->subargs != NULL) || !arguments_are_valid(arg->subargs, size)) return false;
+    }
+    return true;
+}
+static bool history_is_valid(const ValkeyModuleCommandHistoryEntry *list, size_t size) {
+    for (const ValkeyModuleCommandHistoryEntry *entry = list; entry && entry->since; entry = element(entry, size, 1))
+        if (!entry->changes) return false;
+    return true;
+}
+
 static char *text_copy(const char *text) {
     return text ? mem_strdup(text) : NULL;
 }
@@ -293,6 +314,7 @@ static struct command_argument *arguments_copy(const ValkeyModuleCommandArg *lis
         to->type = (enum argument_type)from->type;
         to->token = text_copy(from->token);
         to->display = text_copy(from->display_text);
+        to->summary = text_copy(from->summary);
         to->since = text_copy(from->since);
         to->deprecated_since = text_copy(from->deprecated_since);
         to->key_spec = from->type == VALKEYMODULE_ARG_TYPE_KEY ? from->key_spec_index : -1;
@@ -390,6 +412,12 @@ int api_SetCommandInfo(ValkeyModuleCommand *command, const ValkeyModuleCommandIn
         errno = spec->summary ? EEXIST : EINVAL;
         return VALKEYMODULE_ERR;
     }
+    if (!arguments_are_valid(info->args, info->version->sizeof_arg) ||
+        !history_is_valid(info->history, info->version->sizeof_historyentry)) {
+        log_warning("Invalid command info for the command %s of module %s", command->name, command->module->name);
+        errno = EINVAL;
+        return VALKEYMODULE_ERR;
+    }
     struct command_spec changed = {0};
     size_t specs = 0;
     for (const ValkeyModuleCommandKeySpec *from = info->key_specs; from && from->begin_search_type;
@@ -413,7 +441,7 @@ int api_SetCommandInfo(ValkeyModuleCommand *command, const ValkeyModuleCommandIn
              from = element(from, info->version->sizeof_historyentry, 1)) {
             history = mem_realloc(history, (count + 3) * sizeof *history);
             history[count++] = mem_strdup(from->since);
-            history[count++] = mem_strdup(from->changes ? from->changes : "");
+            history[count++] = mem_strdup(from->changes);
             history[count] = NULL;
         }
         spec->history = history;
@@ -456,6 +484,26 @@ int api_ReplicateVerbatim(ValkeyModuleCtx *ctx) {
 
 /* --- The keys of a request --- */
 
+/* Valkey tells how a command uses its keys only if the table of commands does not say all about them; the flags of
+ * others are 0. */
+static bool tells_flags(const struct command *command) {
+    const struct command_spec *spec = command->spec;
+    if (!spec->find_keys) return false;
+    if (module_command_of(command)) return true;
+    for (int i = 0; i < COMMAND_KEY_SPECS_MAX && spec->keys[i].flags; i++)
+        if (spec->keys[i].flags & (KEY_VARIABLE_FLAGS | KEY_INCOMPLETE) || spec->keys[i].begin == BEGIN_UNKNOWN)
+            return true;
+    return false;
+}
+/* The key of the result comes last where the others are counted, as in ZUNIONSTORE. */
+static void result_last(const struct command *command, struct key_position *positions, int count) {
+    const struct key_spec *specs = command->spec->keys;
+    if (command->spec->find_keys || count < 2 || specs[1].find != FIND_KEYNUM || specs[1].begin != BEGIN_INDEX) return;
+    struct key_position result = positions[0];
+    memmove(positions, positions + 1, (size_t)(count - 1) * sizeof *positions);
+    positions[count - 1] = result;
+}
+
 int *api_GetCommandKeysWithFlags(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc, int *num_keys,
                                  int **out_flags) {
     (void)ctx;
@@ -471,11 +519,12 @@ int *api_GetCommandKeysWithFlags(ValkeyModuleCtx *ctx, ValkeyModuleString **argv
         struct key_position *positions = mem_alloc((size_t)max * sizeof *positions);
         int count = command_find_keys(command, argc, arguments, positions, max);
         if (count > 0) {
+            result_last(command, positions, count);
             keys = mem_alloc((size_t)count * sizeof *keys);
             if (out_flags) *out_flags = mem_alloc((size_t)count * sizeof **out_flags);
             for (int i = 0; i < count; i++) {
                 keys[i] = positions[i].index;
-                if (out_flags) (*out_flags)[i] = (int)positions[i].flags;
+                if (out_flags) (*out_flags)[i] = tells_flags(command) ? (int)positions[i].flags : 0;
             }
             *num_keys = count;
         }

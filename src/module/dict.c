@@ -32,10 +32,11 @@ size_t api_MallocSizeDict(ValkeyModuleDict *dict) {
 
 /* --- Elements --- */
 
+/* VALKEYMODULE_ERR: it was there, and has been replaced, as in Valkey. */
 int api_DictReplaceC(ValkeyModuleDict *d, void *key, size_t keylen, void *ptr) {
     void *old;
-    radix_tree_set(d->tree, (struct slice){key, keylen}, ptr, &old);
-    return VALKEYMODULE_OK;
+    bool is_new = radix_tree_set(d->tree, (struct slice){key, keylen}, ptr, &old);
+    return is_new ? VALKEYMODULE_OK : VALKEYMODULE_ERR;
 }
 int api_DictSetC(ValkeyModuleDict *d, void *key, size_t keylen, void *ptr) {
     void *old;
@@ -69,6 +70,7 @@ int api_DictDel(ValkeyModuleDict *d, ValkeyModuleString *key, void *oldval) {
 
 /* --- Iteration --- */
 
+/* Returns 1, or 0 for an unknown operator, as Valkey does; its manual promises VALKEYMODULE_OK and VALKEYMODULE_ERR. */
 int api_DictIteratorReseekC(ValkeyModuleDictIter *di, const char *op, void *key, size_t keylen) {
     static const struct {
         const char *op;
@@ -79,9 +81,9 @@ int api_DictIteratorReseekC(ValkeyModuleDictIter *di, const char *op, void *key,
     for (size_t i = 0; i < sizeof seeks / sizeof *seeks; i++) {
         if (strcmp(op, seeks[i].op) != 0) continue;
         di->fresh = radix_iterator_seek(&di->at, seeks[i].seek, (struct slice){key, keylen});
-        return VALKEYMODULE_OK;
+        return 1;
     }
-    return VALKEYMODULE_ERR;
+    return 0;
 }
 int api_DictIteratorReseek(ValkeyModuleDictIter *di, const char *op, ValkeyModuleString *key) {
     return api_DictIteratorReseekC(di, op, key->data, key->len);

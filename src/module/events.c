@@ -7,6 +7,7 @@
 #include "module/context.h"
 #include "module/keys.h"
 #include "repl/history.h"
+#include "script/script_run.h"
 #include "server/clients/client.h"
 #include "server/clients/user.h"
 #include "server/config/config.h"
@@ -95,6 +96,19 @@ static void deliver_role(unsigned kind) {
     deliver(VALKEYMODULE_EVENT_REPLICATION_ROLE_CHANGED, kind, &info, NULL);
 }
 
+/* With those of the calls that it has made; SAVE has reset the count. */
+static long long changes_of(const struct call *call) {
+    return server.dirty > call->dirty_before ? (long long)(server.dirty - call->dirty_before) : 0;
+}
+/* What rejected a command, as Valkey words it: the errors of some checks have no code, others are the whole reply. */
+static char *rejection_text(const char *error) {
+    static const char code[] = "ERR ";
+    if (strncmp(error, code, sizeof code - 1) == 0) return mem_strdup(error + sizeof code - 1);
+    size_t size = strlen(error) + sizeof "-\r\n";
+    char *text = mem_alloc(size);
+    snprintf(text, size, "-%s\r\n", error);
+    return text;
+}
 static void deliver_result(uint64_t event, uint64_t kind, const struct call *call, const char *name, int argc,
                            const struct slice *argv, struct client *client, int64_t duration_us, const char *context) {
     static bool delivering; /* what a listener calls has no events */
@@ -103,9 +117,9 @@ static void deliver_result(uint64_t event, uint64_t kind, const struct call *cal
     ValkeyModuleCommandResultInfoV1 info = {.version = VALKEYMODULE_COMMANDRESULTINFO_VERSION,
                                             .command_name = name,
                                             .duration_us = duration_us,
-                                            .dirty = call ? (long long)call->dirty : 0,
+                                            .dirty = call ? changes_of(call) : 0,
                                             .client_id = client->id,
-                                            .is_module_client = !client->conn,
+                                            .is_module_client = !client->conn && !script_is_caller(client),
                                             .argc = argc,
                                             .argv = module_strings_of(argc, argv),
                                             .rejection_context = context};
@@ -120,14 +134,13 @@ static void deliver_rejection(uint64_t event, unsigned denial, const struct reje
                                                             [USER_DENIED_KEY] = VALKEYMODULE_ACL_LOG_KEY,
                                                             [USER_DENIED_CHANNEL] = VALKEYMODULE_ACL_LOG_CHANNEL};
     if (rejection->client->flags & CLIENT_CLOSING) return;
-    char name[128];
-    snprintf(name, sizeof name, "%.*s", (int)(rejection->argv[0].len & 127), rejection->argv[0].data);
     bool by_acl = event == EVENT_COMMAND_ACL_REJECTED;
     int at = by_acl && denial != USER_ALLOWED ? user_denied_argument() : 0;
-    char *object = by_acl ? mem_strndup(at ? rejection->argv[at].data : "", at ? rejection->argv[at].len : 0) : NULL;
-    deliver_result(event, by_acl ? reasons[denial] : 0, NULL, rejection->command ? rejection->command->full_name : name,
-                   rejection->argc, rejection->argv, rejection->client, 0, by_acl ? object : rejection->error);
-    mem_free(object);
+    const struct slice *object = at ? &rejection->argv[at] : NULL;
+    char *text = !by_acl ? rejection_text(rejection->error) : object ? mem_strndup(object->data, object->len) : NULL;
+    deliver_result(event, by_acl ? reasons[denial] : 0, NULL, rejection->command ? rejection->command->full_name : NULL,
+                   rejection->argc, rejection->argv, rejection->client, 0, text);
+    mem_free(text);
 }
 static void result_after(struct call *call, uint64_t ticks) {
     if (call->blocked) return;
@@ -181,7 +194,10 @@ static void reported(enum server_event event, unsigned kind, const void *data) {
     case EVENT_FLUSHDB: {
         const struct flush_event *flush = data;
         ValkeyModuleFlushInfoV1 info = {VALKEYMODULE_FLUSHINFO_VERSION, flush->sync, flush->db};
+        bool in_load = server.loading || !dispatch_running();
+        store_settings.readers += in_load;
         deliver(event, kind, &info, NULL);
+        store_settings.readers -= in_load;
         return;
     }
     case EVENT_CLIENT_CHANGE: {

@@ -47,7 +47,10 @@ static int stream_add(ValkeyModuleKey *key, struct stream *stream, bool chosen, 
     if (stream && stream_id_equal(stream->last_id, STREAM_ID_MAX)) return failed(EFBIG);
     if (!stream_fits(texts, pairs)) return failed(ERANGE);
     if (!chosen) at = id_of(id);
-    if (!stream) stream = stream_of(stream_create(key->db, key_name(key)));
+    if (!stream) {
+        stream = stream_of(stream_create(key->db, key_name(key)));
+        key_created(key);
+    }
     enum stream_id_form form = chosen ? STREAM_ID_CHOSEN : STREAM_ID_GIVEN;
     if (!stream_next_id(stream, form, clock_data_ms(), &at)) return failed(EDOM);
     bool added = stream_append(stream, at, texts, pairs);

@@ -22,8 +22,12 @@ static struct entry *list_for(ValkeyModuleKey *key, bool creates) {
         errno = ENOTSUP;
     else if (!(key->mode & VALKEYMODULE_WRITE))
         errno = EBADF;
-    else
-        return entry ? entry : list_type_create(key->db, key_name(key));
+    else {
+        if (entry) return entry;
+        entry = list_type_create(key->db, key_name(key));
+        key_created(key);
+        return entry;
+    }
     return NULL;
 }
 int api_ListPush(ValkeyModuleKey *key, int where, ValkeyModuleString *ele) {
@@ -57,10 +61,6 @@ static void list_deleted(ValkeyModuleKey *key) {
 }
 ValkeyModuleString *api_ListPop(ValkeyModuleKey *key, int where) {
     struct entry *entry = key_entry(key);
-    if (!key || !entry) {
-        errno = EINVAL;
-        return NULL;
-    }
     if (!list_for(key, false)) return NULL;
     int64_t index = where == VALKEYMODULE_LIST_HEAD ? 0 : -1;
     ValkeyModuleString *string = list_get(key, entry, index);
@@ -70,9 +70,9 @@ ValkeyModuleString *api_ListPop(ValkeyModuleKey *key, int where) {
 }
 ValkeyModuleString *api_ListGet(ValkeyModuleKey *key, long index) {
     const struct entry *entry = key_entry(key);
-    if (!key || !entry)
+    if (!key)
         errno = EINVAL;
-    else if (entry_type(entry) != TYPE_LIST)
+    else if (!entry || entry_type(entry) != TYPE_LIST)
         errno = ENOTSUP;
     else if (!(key->mode & VALKEYMODULE_READ))
         errno = EBADF;
@@ -177,7 +177,10 @@ int api_HashSet(ValkeyModuleKey *key, int flags, ...) {
             if (entry) count += hash_delete(key->db, entry, field);
             continue;
         }
-        if (!entry) entry = hash_create(key->db, key_name(key));
+        if (!entry) {
+            entry = hash_create(key->db, key_name(key));
+            key_created(key);
+        }
         hash_put(key->db, entry, field, module_string_slice(value), NULL);
         if (exists || flags & VALKEYMODULE_HASH_COUNT_ALL) count++;
     }
@@ -234,6 +237,7 @@ static bool zset_for(ValkeyModuleKey *key, struct zset *zset, bool creates) {
     if (!entry) {
         *zset = zset_new(1, 0);
         db_add_value(key->db, key_name(key), TYPE_ZSET, zset->encoding, zset->value);
+        key_created(key);
     } else {
         *zset = zset_of(entry);
     }
@@ -253,11 +257,12 @@ static int zset_change(ValkeyModuleKey *key, double score, ValkeyModuleString *e
     zset_expect(&zset, zset_len(&zset) + 1, member.len);
     enum zset_result result = zset_put(&zset, score, member, conditions, &now);
     zset_keep(key->db, key_entry(key), &zset);
-    if (flagsptr)
-        *flagsptr = result == ZSET_ADDED     ? VALKEYMODULE_ZADD_ADDED
-                    : result == ZSET_UPDATED ? VALKEYMODULE_ZADD_UPDATED
-                                             : VALKEYMODULE_ZADD_NOP;
-    if (newscore) *newscore = now;
+    static const int answers[] = {[ZSET_NOTHING] = VALKEYMODULE_ZADD_NOP,
+                                  [ZSET_ADDED] = VALKEYMODULE_ZADD_ADDED,
+                                  [ZSET_UPDATED] = VALKEYMODULE_ZADD_UPDATED,
+                                  [ZSET_NAN] = 0};
+    if (flagsptr) *flagsptr = answers[result];
+    if (newscore && result != ZSET_NOTHING && result != ZSET_NAN) *newscore = now;
     key_removed(key, zset_len(&zset) == 0);
     return result == ZSET_NAN ? VALKEYMODULE_ERR : VALKEYMODULE_OK;
 }
@@ -270,9 +275,9 @@ int api_ZsetIncrby(ValkeyModuleKey *key, double score, ValkeyModuleString *ele, 
 int api_ZsetRem(ValkeyModuleKey *key, ValkeyModuleString *ele, int *deleted) {
     struct zset zset;
     if (!key_is_writable(key)) return VALKEYMODULE_ERR;
+    if (key_entry(key) && !zset_for(key, &zset, false)) return VALKEYMODULE_ERR;
     if (deleted) *deleted = 0;
     if (!key_entry(key)) return VALKEYMODULE_OK;
-    if (!zset_for(key, &zset, false)) return VALKEYMODULE_ERR;
     if (!zset_remove(&zset, module_string_slice(ele))) return VALKEYMODULE_OK;
     if (deleted) *deleted = 1;
     zset_keep(key->db, key_entry(key), &zset);
@@ -296,9 +301,9 @@ static int range_start(ValkeyModuleKey *key, const struct zset_bound *low, const
     struct zset zset;
     if (!zset_read(key, &zset)) return VALKEYMODULE_ERR;
     key->range.active = true;
-    key->range.down = down;
-    key->range.at = 0;
     key->range.count = zset_between(&zset, low, high, down, 0, &key->range.first);
+    key->range.at = down && key->range.count ? key->range.count - 1 : 0;
+    key->range.ended = key->range.count == 0;
     return VALKEYMODULE_OK;
 }
 static int range_scores(ValkeyModuleKey *key, double min, double max, int minex, int maxex, bool down) {
@@ -327,6 +332,7 @@ static bool bound_parse(const ValkeyModuleString *string, struct zset_bound *bou
 }
 static int range_texts(ValkeyModuleKey *key, ValkeyModuleString *min, ValkeyModuleString *max, bool down) {
     struct zset_bound low, high;
+    key->range.active = false;
     if (!bound_parse(min, &low) || !bound_parse(max, &high)) return VALKEYMODULE_ERR;
     return range_start(key, &low, &high, down);
 }
@@ -340,34 +346,30 @@ void api_ZsetRangeStop(ValkeyModuleKey *key) {
     key->range.active = false;
 }
 int api_ZsetRangeEndReached(ValkeyModuleKey *key) {
-    return !key->range.active || key->range.at >= key->range.count;
+    return !key->range.active || key->range.ended;
 }
+/* Behind the end it is still the last one, as in Valkey. */
 ValkeyModuleString *api_ZsetRangeCurrentElement(ValkeyModuleKey *key, double *score) {
     struct zset zset;
     struct zset_iterator it;
     struct zset_item item;
     char text[LISTPACK_TEXT];
-    if (api_ZsetRangeEndReached(key) || !zset_read(key, &zset)) return NULL;
-    size_t rank =
-        key->range.down ? key->range.first + key->range.count - 1 - key->range.at : key->range.first + key->range.at;
+    if (!key->range.active || !key->range.count || !zset_read(key, &zset)) return NULL;
+    size_t rank = key->range.first + key->range.at;
     if (rank >= zset_len(&zset)) return NULL;
     zset_iterate(&it, &zset, rank, false);
     if (!zset_next(&it, &item)) return NULL;
     if (score) *score = item.score;
     return context_string(key->ctx, listpack_value_text(&item.member, text));
 }
-/* Towards the end (`forward`), or back. 0: there is no element. */
+/* To the next element, or to the one before. 0: there is none, and the range has ended, which no step back changes. */
 static int range_step(ValkeyModuleKey *key, bool up) {
-    if (api_ZsetRangeEndReached(key)) return 0;
-    if (up != key->range.down) {
-        key->range.at++;
-        return key->range.at < key->range.count;
-    }
-    if (!key->range.at) {
-        key->range.at = key->range.count;
+    size_t at = up ? key->range.at + 1 : key->range.at - 1;
+    if (!key->range.active || at >= key->range.count) {
+        key->range.ended = true;
         return 0;
     }
-    key->range.at--;
+    key->range.at = at;
     return 1;
 }
 int api_ZsetRangeNext(ValkeyModuleKey *key) {

@@ -201,8 +201,8 @@ int api_SetLRU(ValkeyModuleKey *key, mstime_t lru_idle) {
 int api_GetLRU(ValkeyModuleKey *key, mstime_t *lru_idle) {
     const struct entry *entry = key_entry(key);
     *lru_idle = -1;
-    if (!entry || counts_uses()) return VALKEYMODULE_ERR;
-    *lru_idle = (mstime_t)entry_idle_seconds(entry) * 1000;
+    if (!entry) return VALKEYMODULE_ERR;
+    if (!counts_uses()) *lru_idle = (mstime_t)entry_idle_seconds(entry) * 1000;
     return VALKEYMODULE_OK;
 }
 int api_SetLFU(ValkeyModuleKey *key, long long lfu_freq) {
@@ -214,16 +214,21 @@ int api_SetLFU(ValkeyModuleKey *key, long long lfu_freq) {
 int api_GetLFU(ValkeyModuleKey *key, long long *lfu_freq) {
     const struct entry *entry = key_entry(key);
     *lfu_freq = -1;
-    if (!entry || !counts_uses()) return VALKEYMODULE_ERR;
-    *lfu_freq = entry_frequency(entry);
+    if (!entry) return VALKEYMODULE_ERR;
+    if (counts_uses()) *lfu_freq = entry_frequency(entry);
     return VALKEYMODULE_OK;
 }
 
 /* --- Strings --- */
 
+void key_created(struct ValkeyModuleKey *key) {
+    notify(key->db, NOTIFY_NEW, "new", key_name(key));
+}
+
 int api_StringSet(ValkeyModuleKey *key, ValkeyModuleString *str) {
     if (!key_is_writable(key) || key->range.active) return VALKEYMODULE_ERR;
     db_set_string(key->db, key_name(key), module_string_slice(str), NULL, false);
+    key_created(key); /* Valkey deletes an old value first */
     return VALKEYMODULE_OK;
 }
 char *api_StringDMA(ValkeyModuleKey *key, size_t *len, int mode) {
@@ -245,7 +250,10 @@ int api_StringTruncate(ValkeyModuleKey *key, size_t newlen) {
     if (!key_is_writable(key) || !key_has_type(entry, TYPE_STRING, true) || newlen > STRING_MAX)
         return VALKEYMODULE_ERR;
     if (!entry && !newlen) return VALKEYMODULE_OK;
-    if (!entry) entry = db_set_string(key->db, key_name(key), SLICE(""), NULL, false);
+    if (!entry) {
+        entry = db_set_string(key->db, key_name(key), SLICE(""), NULL, false);
+        key_created(key);
+    }
     char *bytes;
     if (newlen)
         db_edit_string(key->db, entry, newlen, &bytes);

@@ -16,12 +16,13 @@ struct ValkeyModuleKey {
     int mode;
     char number_text[STRING_NUMBER_TEXT]; /* StringDMA of a number */
     struct {                              /* ZsetFirstIn…, ZsetLastIn… */
-        bool active, down;
-        size_t first, count, at; /* ranks; `at` counts from the end that the iteration began at */
+        bool active, ended;
+        size_t first, count, at; /* the rank of the first, their number, and the current one among them */
     } range;
     struct key_stream *stream; /* StreamIteratorStart; NULL: no iterator */
 };
 void key_stream_stop(struct ValkeyModuleKey *key);
+void key_created(struct ValkeyModuleKey *key); /* reports that the key is new */
 /* The entry now; NULL: the key does not exist. */
 struct entry *key_entry(const struct ValkeyModuleKey *key);
 static inline struct slice key_name(const struct ValkeyModuleKey *key) {

@@ -53,7 +53,6 @@ int api_RdbLoad(ValkeyModuleCtx *ctx, ValkeyModuleRdbStream *stream, int flags) 
 void api_ResetDataset(int restart_aof, int async) {
     if (context_must_only_read() || server_is_loading() || context_is_within_another()) return;
     if (snapshot_running()) child_kill_wait();
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        db_flush(keyspace_db(server.keyspace, id), async != 0);
+    server_flush_all(async != 0);
     if (restart_aof) aof_restart();
 }

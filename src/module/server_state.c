@@ -94,7 +94,8 @@ static int client_flags_of(const struct ValkeyModuleCtx *ctx) {
     int flags = 0;
     if (client->states && transaction_runs(client)) flags |= VALKEYMODULE_CTX_FLAGS_MULTI;
     if (client->flags & CLIENT_PRIMARY) flags |= VALKEYMODULE_CTX_FLAGS_REPLICATED;
-    if (client->flags & CLIENT_DENY_BLOCKING) flags |= VALKEYMODULE_CTX_FLAGS_DENY_BLOCKING;
+    if ((client->flags | (ctx->call ? ctx->call->client->flags : 0)) & CLIENT_DENY_BLOCKING)
+        flags |= VALKEYMODULE_CTX_FLAGS_DENY_BLOCKING;
     if (client->flags & CLIENT_DIRTY_WATCH) flags |= VALKEYMODULE_CTX_FLAGS_MULTI_DIRTY;
     if (ctx->reply->protocol >= 3) flags |= VALKEYMODULE_CTX_FLAGS_RESP3;
     if (client->flags & CLIENT_MIGRATION)
@@ -172,11 +173,13 @@ int api_SetClientNameById(uint64_t id, ValkeyModuleString *name) {
     errno = EINVAL;
     for (size_t i = 0; i < text.len; i++)
         if (text.data[i] <= ' ' || text.data[i] > '~') return VALKEYMODULE_ERR;
+    errno = 0;
     client_set_name(client, text);
     return VALKEYMODULE_OK;
 }
 ValkeyModuleString *api_GetClientUserNameById(ValkeyModuleCtx *ctx, uint64_t id) {
     const struct client *client = client_by_id(id);
+    if (!client) errno = ENOENT;
     return client && client->authenticated ? context_string(ctx, slice_of(client->user->name)) : NULL;
 }
 ValkeyModuleString *api_GetCurrentUserName(ValkeyModuleCtx *ctx) {

@@ -4,12 +4,16 @@
 #include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "module/context.h"
+#include "store/stream_id.h"
 #include <stdio.h>
 
 static struct ValkeyModuleString *string_fill(struct ValkeyModuleString *string, struct slice bytes) {
     *string =
         (struct ValkeyModuleString){.data = string->own, .len = bytes.len, .capacity = bytes.len, .references = 1};
-    if (bytes.len) memcpy(string->own, bytes.data, bytes.len);
+    if (bytes.data)
+        memcpy(string->own, bytes.data, bytes.len);
+    else
+        memset(string->own, 0, bytes.len); /* CreateString(ctx, NULL, len), as in Valkey */
     string->own[bytes.len] = 0;
     return string;
 }
@@ -132,7 +136,7 @@ int api_StringToLongLong(const ValkeyModuleString *str, long long *ll) {
 }
 int api_StringToULongLong(const ValkeyModuleString *str, unsigned long long *ull) {
     uint64_t value;
-    if (!parse_uint64(module_string_slice(str), &value)) return VALKEYMODULE_ERR;
+    if (!parse_uint64_loosely(str->data, &value)) return VALKEYMODULE_ERR;
     *ull = value;
     return VALKEYMODULE_OK;
 }
@@ -143,18 +147,9 @@ int api_StringToLongDouble(const ValkeyModuleString *str, long double *d) {
     return parse_long_double(module_string_slice(str), d) ? VALKEYMODULE_OK : VALKEYMODULE_ERR;
 }
 int api_StringToStreamID(const ValkeyModuleString *str, ValkeyModuleStreamID *id) {
-    struct slice text = module_string_slice(str);
-    const char *dash = memchr(text.data, '-', text.len);
-    uint64_t ms, seq = 0;
-    if (slice_equal(text, SLICE("-")) || slice_equal(text, SLICE("+"))) {
-        id->ms = id->seq = text.data[0] == '+' ? UINT64_MAX : 0;
-        return VALKEYMODULE_OK;
-    }
-    struct slice first = {text.data, dash ? (size_t)(dash - text.data) : text.len};
-    struct slice second = {dash ? dash + 1 : NULL, dash ? text.len - first.len - 1 : 0};
-    if (!parse_uint64(first, &ms) || (dash && !parse_uint64(second, &seq))) return VALKEYMODULE_ERR;
-    id->ms = ms;
-    id->seq = seq;
+    struct stream_id parsed;
+    if (!stream_id_parse(module_string_slice(str), STREAM_ID_EDGES, 0, &parsed, NULL)) return VALKEYMODULE_ERR;
+    *id = (ValkeyModuleStreamID){parsed.ms, parsed.seq};
     return VALKEYMODULE_OK;
 }
 int api_StringCompare(const ValkeyModuleString *a, const ValkeyModuleString *b) {

@@ -241,7 +241,7 @@ int api_ModuleTypeSetValue(ValkeyModuleKey *key, ValkeyModuleType *mt, void *val
     db_add_value(key->db, key_name(key), TYPE_EXTENSION, ENCODING_EXTENSION,
                  extension_value_new(&mt->extension, value));
     db_changed(key->db, key_name(key));
-    notify(key->db, NOTIFY_NEW, "new", key_name(key));
+    key_created(key);
     return VALKEYMODULE_OK;
 }
 int api_ModuleTypeReplaceValue(ValkeyModuleKey *key, ValkeyModuleType *mt, void *new_value, void **old_value) {

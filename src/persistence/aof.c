@@ -300,7 +300,7 @@ static void debug_loadaof(struct call *call) {
         aof_rewrite_cancel();
         aof.rewrite_scheduled = true;
     }
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++) db_flush(keyspace_db(server.keyspace, id), false);
+    server_flush_all(false);
     if (script_hooks) script_hooks->replace_libraries(NULL, 0);
     int error = aof_reload();
     if (error < 0 && error != -ENOENT) { /* clients must not see incomplete data */

@@ -310,8 +310,7 @@ int loading_read_rdb(const char *name, enum loading_service service, bool flush,
     if (flush && has_magic(fd)) {
         log_notice("RDB signature and version check passed. Flushing old data");
         if (cluster_hooks) cluster_hooks->load_begins();
-        for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-            db_flush(keyspace_db(server.keyspace, id), false);
+        server_flush_all(false);
         if (script_hooks) script_hooks->replace_libraries(NULL, 0);
     }
     struct rdb_load_result result = {0};
@@ -379,6 +378,7 @@ int loading_read_copy(struct source *source, struct keyspace *into, enum copy_ch
     copy_aux = aux;
     params.aux = log_copy_aux;
     params.library = keep_library;
+    if (into == server.keyspace && notify_wanted & NOTIFY_LOADED) params.key_added = notify_loaded;
     int error = rdb_load(source, into, &params, &result);
     if (!install_libraries(error >= 0) && error >= 0) error = -EINVAL;
     if (error < 0) {

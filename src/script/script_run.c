@@ -80,6 +80,9 @@ static const char *refuse_run(const struct script_run *run, bool read_only_comma
     return writer_refused ? writer_refused : refused;
 }
 
+bool script_is_caller(const struct client *client) {
+    return client == caller;
+}
 static void caller_prepare(const struct client *client) {
     enum {
         TAKEN =

@@ -54,7 +54,8 @@ void script_end(struct script_run *run);
  * command is rejected before it runs, returns the complete error text, which is already counted in the error
  * statistics. */
 const char *script_call(int argc, const struct slice *argv, struct slice *reply);
-bool script_denies(const struct command *command); /* no script may call it */
+bool script_denies(const struct command *command);  /* no script may call it */
+bool script_is_caller(const struct client *client); /* it calls the commands of scripts */
 /* Checks whether the caller of the running script may run this command: 1: yes; 0: no; -1: no such command. */
 int script_may_call(int argc, const struct slice *argv);
 void script_set_protocol(int protocol); /* of the replies to commands: 2, the default, or 3 */

@@ -1,5 +1,6 @@
 /* server.c: see server.h. */
 #include "server/server.h"
+#include "server/server_events.h"
 #include "lib/system/memory.h"
 #include "server/cluster_hooks.h"
 
@@ -57,6 +58,15 @@ void server_run(void) {
     }
 }
 
+uint64_t server_flush_all(bool lazy) {
+    struct flush_event event = {!lazy, -1};
+    uint64_t keys = 0;
+    server_event(EVENT_FLUSHDB, 0, &event);
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        keys += db_flush(keyspace_db(server.keyspace, id), lazy);
+    server_event(EVENT_FLUSHDB, 1, &event);
+    return keys;
+}
 void server_flushed_all(void) {
     if (server.is_child) return; /* a debugged script: its changes are not those of the server */
     parts_call(flushed_all);

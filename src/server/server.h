@@ -72,6 +72,8 @@ const struct server_part *const *server_parts(void); /* ends with NULL */
         if (part->hook) part->hook();                                                                                  \
     }
 void server_flushed_all(void); /* calls the hook of each part */
+/* Empties all databases, with the events of it, and returns the number of keys. */
+uint64_t server_flush_all(bool lazy);
 
 /* Reasons for which the server itself neither expires nor evicts keys: expired keys look missing but stay in memory.
  */

@@ -2,8 +2,6 @@
 #include "store/stream_id.h"
 #include "lib/text/number.h"
 #include <endian.h>
-#include <errno.h>
-#include <stdlib.h>
 
 enum { TEXT_MAX = 127 };
 
@@ -15,16 +13,6 @@ bool stream_id_decrement(struct stream_id *id) {
     bool there = !stream_id_is_zero(*id);
     if (id->seq-- == 0) id->ms--;
     return there;
-}
-
-static bool parse_part(const char *text, uint64_t *value) {
-    char *end;
-    if (parse_uint64(slice_of(text), value)) return true;
-    int64_t negative; /* strtoull() would accept it */
-    if (parse_int64(slice_of(text), &negative)) return false;
-    errno = 0;
-    *value = strtoull(text, &end, 10);
-    return !errno && *text && !*end;
 }
 
 bool stream_id_parse(struct slice text, unsigned syntax, uint64_t missing_seq, struct stream_id *id, bool *chosen) {
@@ -40,14 +28,14 @@ bool stream_id_parse(struct slice text, unsigned syntax, uint64_t missing_seq, s
     char *seq = strchr(copy, '-');
     if (seq) *seq++ = '\0';
     id->seq = missing_seq;
-    if (!parse_part(copy, &id->ms)) return false;
+    if (!parse_uint64_loosely(copy, &id->ms)) return false;
     if (!seq) return true;
     if (syntax & STREAM_ID_PARTIAL && strcmp(seq, "*") == 0) {
         *chosen = true;
         id->seq = 0;
         return true;
     }
-    return parse_part(seq, &id->seq);
+    return parse_uint64_loosely(seq, &id->seq);
 }
 
 size_t stream_id_format(char text[static STREAM_ID_TEXT], struct stream_id id) {

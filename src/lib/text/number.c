@@ -57,6 +57,16 @@ bool parse_int64(struct slice text, int64_t *value) {
     return true;
 }
 
+bool parse_uint64_loosely(const char *text, uint64_t *value) {
+    char *end;
+    int64_t negative; /* strtoull() would accept it */
+    if (parse_uint64(slice_of(text), value)) return true;
+    if (parse_int64(slice_of(text), &negative)) return false;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    return !errno && *text && !*end;
+}
+
 static inline unsigned count_digits(uint64_t v) {
     unsigned n = 1;
     for (;;) {

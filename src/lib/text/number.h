@@ -9,6 +9,9 @@ enum { NUMBER_TEXT_MAX = 32, DOUBLE_TEXT_MAX = 5 * 1024 };
 /* Accepts canonical decimal only: no spaces, no leading zeros or '+', in range. False otherwise. */
 bool parse_int64(struct slice text, int64_t *value);
 bool parse_uint64(struct slice text, uint64_t *value);
+/* Up to the zero byte; what strtoull() accepts, too, but for negative numbers that an int64_t holds: as in IDs of
+ * streams. */
+bool parse_uint64_loosely(const char *text, uint64_t *value);
 size_t format_int64(char *text, int64_t value); /* at most 20 bytes, no NUL; returns the length */
 size_t format_uint64(char *text, uint64_t value);
 

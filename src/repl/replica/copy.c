@@ -247,8 +247,7 @@ static bool read_aux(void *context, struct source *source, struct slice name, st
 }
 
 static void flush_all(void) {
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        db_flush(keyspace_db(server.keyspace, id), replica_settings.lazy_flush);
+    server_flush_all(replica_settings.lazy_flush);
 }
 
 /* Whether the copy begins with a valid RDB header; checked before the old data are flushed. */

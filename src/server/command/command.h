@@ -29,11 +29,12 @@ struct call {
     struct reply *reply;
     struct client *client; /* the caller; without a connection for scripts, replica links, the server itself */
     struct db *db;
-    uint64_t dirty;      /* changes made by this call */
-    uint64_t more_ticks; /* work done for it elsewhere, by a thread while the client waited; counted with the call */
-    int slot;            /* the hash slot of its keys, in cluster mode; -1: it has no keys, or the slot is not known */
-    bool propagated;     /* call_propagate or call_propagate_nothing was used */
-    bool blocked;        /* no reply was written, the client waits (blocking.h) */
+    uint64_t dirty;        /* changes made by this call */
+    uint64_t dirty_before; /* server.dirty when it began: that counts the calls which this one makes, too */
+    uint64_t more_ticks;   /* work done for it elsewhere, by a thread while the client waited; counted with the call */
+    int slot;        /* the hash slot of its keys, in cluster mode; -1: it has no keys, or the slot is not known */
+    bool propagated; /* call_propagate or call_propagate_nothing was used */
+    bool blocked;    /* no reply was written, the client waits (blocking.h) */
 };
 /* The blob that argument `index` was received into, with its reference; NULL if the argument is a slice of the receive
  * buffer. */

@@ -132,13 +132,14 @@ static void reply_arguments(struct reply *reply, const struct command_argument *
         uint32_t flags =
             (argument->optional ? 1 : 0) | (argument->multiple ? 2 : 0) | (argument->multiple_token ? 4 : 0);
         reply_map(reply, 2 + (size_t)shown + (argument->key_spec >= 0) + (argument->token != NULL) +
-                             (argument->since != NULL) + (argument->deprecated_since != NULL) + (flags != 0) +
-                             (argument->children != NULL));
+                             (argument->summary != NULL) + (argument->since != NULL) +
+                             (argument->deprecated_since != NULL) + (flags != 0) + (argument->children != NULL));
         reply_text_field(reply, "name", argument->name);
         reply_text_field(reply, "type", argument_type_name(argument->type));
         if (shown) reply_text_field(reply, "display_text", argument->display ? argument->display : argument->name);
         if (argument->key_spec >= 0) reply_field(reply, "key_spec_index", argument->key_spec);
         reply_text_field(reply, "token", argument->token);
+        reply_text_field(reply, "summary", argument->summary);
         reply_text_field(reply, "since", argument->since);
         reply_text_field(reply, "deprecated_since", argument->deprecated_since);
         if (flags) {

@@ -73,6 +73,7 @@ void syntax_free(struct command_argument *argument) {
         mem_free(argument->name);
         mem_free(argument->token);
         mem_free(argument->display);
+        mem_free(argument->summary);
         mem_free(argument->since);
         mem_free(argument->deprecated_since);
         mem_free(argument);

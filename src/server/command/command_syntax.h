@@ -38,7 +38,8 @@ enum argument_type {
     ARGUMENT_BLOCK
 };
 struct command_argument {
-    char *name, *token, *display, *since, *deprecated_since; /* NULL: none; display: NULL if equal to the name */
+    /* NULL: none; display: NULL if equal to the name; summary: only commands of modules have one */
+    char *name, *token, *display, *summary, *since, *deprecated_since;
     enum argument_type type;
     int key_spec; /* -1: none */
     bool optional, multiple, multiple_token;

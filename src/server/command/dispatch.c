@@ -314,6 +314,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
                                     .reply = &client->reply,
                                     .client = client,
                                     .db = client->db,
+                                    .dirty_before = server.dirty,
                                     .slot = slot},
                            .outer = running};
     struct db *db = client->db;
