@@ -116,8 +116,8 @@ void rdb_write_time(struct output *out, int64_t ms);
 /* The type of the value in a file of the version, which is RDB_VERSION_OLD or at least rdb_value_version(). Version 10
  * has all values of version 11, some with another type. */
 enum rdb_type rdb_value_type(const struct entry *entry, int version);
-/* Writes a value without its type. `db`: the number of its database. */
-void rdb_write_value(struct output *out, const struct entry *entry, int db, int version);
+/* Writes a value without its type, which is that of rdb_value_type(). `db`: the number of its database. */
+void rdb_write_value(struct output *out, const struct entry *entry, int db, enum rdb_type type);
 /* Begins the data of an extension that belong to no key. Items and RDB_ITEM_END follow. */
 void rdb_write_extension_aux(struct output *out, uint64_t id, bool after_keys);
 int rdb_value_version(const struct entry *entry); /* the lowest format version that can represent the value */

@@ -426,9 +426,10 @@ uint64_t rdb_extension_id(const char *name, int version) {
 /* The payload is one string of a reply, so all of it is in memory when the checksum is computed. */
 void dump_write(struct output *out, const struct entry *entry, int db) {
     struct memory_output whole = MEMORY_OUTPUT_INIT;
-    uint8_t type = (uint8_t)rdb_value_type(entry, RDB_VERSION);
-    write_bytes(&whole.out, &type, 1);
-    rdb_write_value(&whole.out, entry, db, RDB_VERSION);
+    enum rdb_type type = rdb_value_type(entry, RDB_VERSION);
+    uint8_t type_byte = (uint8_t)type;
+    write_bytes(&whole.out, &type_byte, 1);
+    rdb_write_value(&whole.out, entry, db, type);
     /* The lowest version that can represent the value, so that older servers accept it. */
     uint16_t version = htole16((uint16_t)rdb_value_version(entry));
     write_bytes(&whole.out, &version, 2);

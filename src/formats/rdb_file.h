@@ -81,6 +81,7 @@ struct rdb_entries { /* private */
     struct memory_output end;  /* extensions' data that follow the keys */
     struct slot_bitmap *slots; /* for each database: "slot-info" was written. NULL: for none */
     enum rdb_access access;
+    bool per_slot;
     int db, version;
 };
 /* params->progress and key_saved are not called. 0 or -ENOMEM; in both cases rdb_entries_free() follows. */

@@ -80,9 +80,10 @@ void rdb_write_key(struct output *out, const struct entry *entry, int db, enum r
         write_byte(out, RDB_OPCODE_FREQ);
         write_byte(out, entry_frequency(entry));
     }
-    write_byte(out, (uint8_t)rdb_value_type(entry, version));
+    enum rdb_type type = rdb_value_type(entry, version);
+    write_byte(out, (uint8_t)type);
     rdb_write_string(out, entry_key(entry));
-    rdb_write_value(out, entry, db, version);
+    rdb_write_value(out, entry, db, type);
 }
 
 /* "slot-info": the slot, and its keys, keys with an expiry, and keys with items that expire. */
@@ -114,7 +115,7 @@ static int write_keys(const struct db_writer *writer, int only_slot, size_t coun
         struct entry *entry = ahead[at];
         if ((ahead[at] = db_iterate_next(it))) entry_prefetch_value(ahead[at]);
         if (!entry) continue; /* the ring is not full yet */
-        if (rdb_value_version(entry) == RDB_VERSION && writer->version < RDB_VERSION) {
+        if (writer->version < RDB_VERSION && rdb_value_version(entry) == RDB_VERSION) {
             error = -ENOTSUP;
             break;
         }
@@ -169,7 +170,11 @@ static int least_version(struct keyspace *keyspace, const struct rdb_save_params
 int rdb_entries_begin(struct rdb_entries *entries, struct output *out, struct keyspace *keyspace,
                       const struct rdb_save_params *params) {
     int version = params->version ? params->version : least_version(keyspace, params);
-    *entries = (struct rdb_entries){.out = out, .keyspace = keyspace, .db = -1, .version = version};
+    *entries = (struct rdb_entries){.out = out,
+                                    .keyspace = keyspace,
+                                    .per_slot = db_is_per_slot(keyspace_db(keyspace, 0)),
+                                    .db = -1,
+                                    .version = version};
     entries->access = params->access;
     write_head(out, params, version);
     for (int id = 0; id < keyspace_databases(keyspace) && !params->without_keys; id++)
@@ -190,10 +195,10 @@ static void announce_slot(struct rdb_entries *entries, int id, unsigned slot) {
 }
 
 int rdb_entries_add(struct rdb_entries *entries, int db, const struct entry *entry) {
-    if (rdb_value_version(entry) == RDB_VERSION && entries->version < RDB_VERSION) return -ENOTSUP;
+    if (entries->version < RDB_VERSION && rdb_value_version(entry) == RDB_VERSION) return -ENOTSUP;
     if (db != entries->db) write_select(entries->out, db);
     entries->db = db;
-    if (db_is_per_slot(keyspace_db(entries->keyspace, db))) announce_slot(entries, db, hash_slot(entry_key(entry)));
+    if (entries->per_slot) announce_slot(entries, db, hash_slot(entry_key(entry)));
     rdb_write_key(entries->out, entry, db, entries->access, entries->version);
     return 0;
 }

@@ -29,7 +29,7 @@ enum rdb_type rdb_value_type(const struct entry *entry, int version) {
     }
 }
 int rdb_value_version(const struct entry *entry) {
-    return rdb_value_type(entry, RDB_VERSION) == RDB_HASH_EXPIRING ? RDB_VERSION : RDB_VERSION_COMMON;
+    return entry_encoding(entry) == ENCODING_EXPIRING_HASHTABLE ? RDB_VERSION : RDB_VERSION_COMMON;
 }
 
 static void write_string(struct output *out, const struct entry *entry) {
@@ -122,8 +122,8 @@ void rdb_write_extension_aux(struct output *out, uint64_t id, bool after_keys) {
     rdb_write_length(out, after_keys ? AFTER : BEFORE);
 }
 
-void rdb_write_value(struct output *out, const struct entry *entry, int db, int version) {
-    switch (rdb_value_type(entry, version)) {
+void rdb_write_value(struct output *out, const struct entry *entry, int db, enum rdb_type type) {
+    switch (type) {
     case RDB_STRING: write_string(out, entry); break;
     case RDB_LIST_QUICKLIST_2:
         rdb_write_length(out, list_type_nodes(entry));

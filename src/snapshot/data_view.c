@@ -7,7 +7,7 @@
 #include "store/before_change.h"
 #include "store/parts.h"
 
-enum { WORD_BITS = 64, PARTS_PER_CLOCK = 1 };
+enum { WORD_BITS = 64 };
 
 /* The keys of a database at the start. */
 struct db_view {
@@ -67,7 +67,9 @@ static void data_view_key_changes(struct db *db, struct slice key) {
         struct part part;
         if (db_keyspace(db) != s->keyspace) continue;
         struct db_view *view = view_of(s, db);
-        if (parts_find(view->parts, key, &part) && !part_given(view, part)) give(s, view, part);
+        if (!parts_find(view->parts, key, &part) || part_given(view, part)) continue;
+        parts_prefetch(view->parts, part);
+        give(s, view, part);
     }
 }
 
@@ -155,6 +157,7 @@ static bool give_next(struct data_view *s) {
         while (s->at.number < count) {
             struct part part = s->at;
             s->at = parts_next(view->parts, part);
+            parts_prefetch_next(view->parts, part);
             if (part_given(view, part)) continue;
             give(s, view, part);
             return true;
@@ -169,13 +172,11 @@ bool data_view_step(struct data_view *s, uint64_t microseconds) {
     if (s->finished) return false;
     uint64_t end = microseconds ? clock_monotonic_us() + microseconds : 0;
     do {
-        for (int i = 0; i < (microseconds ? PARTS_PER_CLOCK : 1); i++) {
-            if (give_next(s)) continue;
-            must_equal(s->given, s->keys);
-            s->finished = true;
-            retire(s);
-            return false;
-        }
+        if (give_next(s)) continue;
+        must_equal(s->given, s->keys);
+        s->finished = true;
+        retire(s);
+        return false;
     } while (microseconds && clock_monotonic_us() < end);
     return true;
 }

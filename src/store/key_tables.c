@@ -445,14 +445,23 @@ static struct hashtable *part_table(const struct key_tables *tables, unsigned sl
     if (key_tables_is_single(tables)) return tables->table;
     return tables->slots ? tables->slots->tables[slot] : NULL;
 }
-size_t key_tables_buckets(const struct key_tables *tables, unsigned slot) {
+size_t key_tables_parts(const struct key_tables *tables, unsigned slot) {
     const struct hashtable *table = part_table(tables, slot);
-    return table ? hashtable_buckets(table) : 0;
+    return table ? hashtable_parts(table) : 0;
 }
 void key_tables_visit_part(const struct key_tables *tables, unsigned slot, size_t parts, size_t part,
                            void (*visit)(void *context, void *entry), void *context) {
     struct hashtable *table = part_table(tables, slot);
     if (table) hashtable_visit_part(table, parts, part, visit, context);
+}
+void key_tables_prefetch_part(const struct key_tables *tables, unsigned slot, size_t part) {
+    const struct hashtable *table = part_table(tables, slot);
+    if (table) hashtable_prefetch_part(table, part);
+}
+void key_tables_prefetch_values(const struct key_tables *tables, unsigned slot, size_t part,
+                                void (*prefetch)(const void *entry)) {
+    const struct hashtable *table = part_table(tables, slot);
+    if (table) hashtable_prefetch_values(table, part, prefetch);
 }
 
 /* --- Random entries --- */

@@ -69,9 +69,13 @@ void *key_tables_iterator_next(struct key_tables_iterator *it); /* NULL: no more
 void key_tables_iterator_close(struct key_tables_iterator *it);
 
 /* The parts of a table (hashtable_visit_part()): of the table of a slot; `slot` is not used for a single table. */
-size_t key_tables_buckets(const struct key_tables *tables, unsigned slot);
+size_t key_tables_parts(const struct key_tables *tables, unsigned slot);
 void key_tables_visit_part(const struct key_tables *tables, unsigned slot, size_t parts, size_t part,
                            void (*visit)(void *context, void *entry), void *context);
+/* Prefetches the entries of a part, or the values of its entries, which were prefetched. */
+void key_tables_prefetch_part(const struct key_tables *tables, unsigned slot, size_t part);
+void key_tables_prefetch_values(const struct key_tables *tables, unsigned slot, size_t part,
+                                void (*prefetch)(const void *entry));
 
 void *key_tables_random(const struct key_tables *tables); /* uniform; NULL: no keys */
 size_t key_tables_sample(const struct key_tables *tables, void **entries, size_t count);

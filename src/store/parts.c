@@ -42,6 +42,8 @@ static struct departed *departed_hold(struct departed *tables) {
 
 /* --- Parts --- */
 
+enum { PREFETCHED = 4 /* parts */ };
+
 struct key_parts {
     struct db *db;
     struct departed *all;    /* where the keys are if they have left the database */
@@ -63,7 +65,7 @@ struct key_parts *parts_new(struct db *db, const struct slot_bitmap *only) {
     parts->first[0] = 0;
     for (unsigned i = 0; i < parts->tables; i++) {
         bool wanted = !only || slot_bitmap_has(only, i);
-        parts->first[i + 1] = parts->first[i] + (wanted ? key_tables_buckets(keys, i) : 0);
+        parts->first[i + 1] = parts->first[i] + (wanted ? key_tables_parts(keys, i) : 0);
         if (wanted) parts->keys += keys->per_slot ? key_tables_slot_size(keys, i) : key_tables_size(keys);
     }
     return parts;
@@ -139,14 +141,46 @@ static void part_entry(void *context, void *entry) {
     const struct part_entries *entries = context;
     entries->visit(entries->context, entry);
 }
+/* The tables that have the keys of a part. */
+static const struct key_tables *part_tables(const struct key_parts *parts, struct part part) {
+    must_less(part.slot, parts->tables);
+    must_within(parts->first[part.slot], part.number);
+    const struct departed *slot_left = parts->slots ? parts->slots[part.slot] : NULL;
+    return slot_left ? &slot_left->keys : parts->all ? &parts->all->keys : &parts->db->keys;
+}
+
 void parts_visit(const struct key_parts *parts, struct part part, void (*visit)(void *context, struct entry *entry),
                  void *context) {
     struct part_entries entries = {visit, context};
     part = part_settle(parts, part);
-    must_less(part.slot, parts->tables);
-    must_within(parts->first[part.slot], part.number);
-    const struct departed *slot_left = parts->slots ? parts->slots[part.slot] : NULL;
-    const struct key_tables *keys = slot_left ? &slot_left->keys : parts->all ? &parts->all->keys : &parts->db->keys;
-    key_tables_visit_part(keys, part.slot, table_parts(parts, part.slot), part.number - parts->first[part.slot],
-                          part_entry, &entries);
+    key_tables_visit_part(part_tables(parts, part), part.slot, table_parts(parts, part.slot),
+                          part.number - parts->first[part.slot], part_entry, &entries);
+}
+
+static void prefetch_value(const void *entry) {
+    entry_prefetch_value(entry);
+}
+static void prefetch_entries(const struct key_parts *parts, struct part part) {
+    key_tables_prefetch_part(part_tables(parts, part), part.slot, part.number - parts->first[part.slot]);
+}
+static void prefetch_values(const struct key_parts *parts, struct part part) {
+    key_tables_prefetch_values(part_tables(parts, part), part.slot, part.number - parts->first[part.slot],
+                               prefetch_value);
+}
+void parts_prefetch(const struct key_parts *parts, struct part part) {
+    part = part_settle(parts, part);
+    prefetch_entries(parts, part);
+    prefetch_values(parts, part);
+}
+/* In groups, so that many entries are fetched at the same time. */
+void parts_prefetch_next(const struct key_parts *parts, struct part part) {
+    size_t count = parts_count(parts);
+    if (part.number % PREFETCHED) return;
+    part = part_settle(parts, part);
+    for (int i = 0; i < 2 * PREFETCHED && part.number < count; i++, part = parts_next(parts, part)) {
+        if (i < PREFETCHED)
+            prefetch_values(parts, part);
+        else
+            prefetch_entries(parts, part);
+    }
 }

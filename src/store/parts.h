@@ -39,4 +39,8 @@ struct part parts_next(const struct key_parts *parts, struct part part);
 /* Visits each entry of a part once. `visit` must not change the store. */
 void parts_visit(const struct key_parts *parts, struct part part, void (*visit)(void *context, struct entry *entry),
                  void *context);
+/* Prefetch what a visit of this part reads; the second, before each visit of parts in their order, also what the visit
+ * of the next part will read. */
+void parts_prefetch(const struct key_parts *parts, struct part part);
+void parts_prefetch_next(const struct key_parts *parts, struct part part);
 #endif

@@ -176,8 +176,8 @@ static void assert_same_key(struct db *a, struct db *b, const struct entry *entr
     struct memory_output mine, its;
     memory_output_init(&mine);
     memory_output_init(&its);
-    rdb_write_value(&mine.out, entry, 0, RDB_VERSION);
-    rdb_write_value(&its.out, other, 0, RDB_VERSION);
+    rdb_write_value(&mine.out, entry, 0, rdb_value_type(entry, RDB_VERSION));
+    rdb_write_value(&its.out, other, 0, rdb_value_type(other, RDB_VERSION));
     if (!slice_equal(memory_output_slice(&mine), memory_output_slice(&its)))
         fail_msg("%.*s differs", (int)entry_key(entry).len, entry_key(entry).data);
     memory_output_free(&mine);

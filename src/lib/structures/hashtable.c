@@ -51,6 +51,7 @@ enum {
     REHASH_STEP = 2,  /* buckets moved by every change */
     FILL_FORCED = 5,  /* load factor at which HASHTABLE_RESIZE_AVOID still grows */
     SHRINK_BELOW = 8, /* shrink below one used slot in this number */
+    LINE = 64,        /* of the cache, in bytes */
     SECOND_LINE = 32, /* prefetched with the start of an entry: its key may extend into the next line */
     EMPTY_VISITS = 10 /* empty buckets skipped per bucket to move */
 };
@@ -648,10 +649,12 @@ uint64_t hashtable_scan_refs(struct hashtable *table, uint64_t cursor, void (*vi
     return scan_step(table, cursor, scan_bucket_refs, &(struct scan_refs){visit, context});
 }
 
-size_t hashtable_buckets(const struct hashtable *table) {
+static size_t smallest_mask(const struct hashtable *table) {
     const struct array *a = table->arrays;
-    if (!a[0].buckets) return 0;
-    return (rehashing(table) && a[1].mask > a[0].mask ? a[1].mask : a[0].mask) + 1;
+    return rehashing(table) && a[1].mask < a[0].mask ? a[1].mask : a[0].mask;
+}
+size_t hashtable_parts(const struct hashtable *table) {
+    return table->arrays[0].buckets ? smallest_mask(table) + 1 : 0;
 }
 
 struct part_visit {
@@ -672,13 +675,31 @@ static void visit_bucket_of_part(void *context, struct bucket *b) {
 void hashtable_visit_part(struct hashtable *table, size_t parts, size_t part, void (*visit)(void *context, void *entry),
                           void *context) {
     must(parts && !(parts & (parts - 1)) && part < parts);
-    size_t smallest = table->arrays[0].mask;
-    if (rehashing(table) && table->arrays[1].mask < smallest) smallest = table->arrays[1].mask;
-    struct part_visit v = {visit, context, table, parts - 1, part, smallest < parts - 1};
+    struct part_visit v = {visit, context, table, parts - 1, part, smallest_mask(table) < parts - 1};
     uint64_t cursor = part;
     do {
         cursor = scan_step(table, cursor, visit_bucket_of_part, &v);
     } while (cursor && (cursor & v.mask) == part);
+}
+
+/* The two arrays of a table that grows have about the same number of entries in the buckets that a part has. */
+void hashtable_prefetch_part(const struct hashtable *table, size_t part) {
+    for (int i = 0; i < 2 && table->arrays[i].buckets; i++) {
+        const struct array *a = &table->arrays[i];
+        const struct bucket *b = &a->buckets[part & a->mask];
+        each_used_slot(slot, b) {
+            const char *entry = b->entries[slot];
+            __builtin_prefetch(entry);
+            __builtin_prefetch(entry + LINE);
+        }
+        __builtin_prefetch(&a->buckets[(part + 4) & a->mask]);
+    }
+}
+void hashtable_prefetch_values(const struct hashtable *table, size_t part, void (*prefetch)(const void *entry)) {
+    for (int i = 0; i < 2 && table->arrays[i].buckets; i++) {
+        const struct bucket *b = &table->arrays[i].buckets[part & table->arrays[i].mask];
+        each_used_slot(slot, b) prefetch(b->entries[slot]);
+    }
 }
 
 void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table) {

@@ -85,14 +85,19 @@ uint64_t hashtable_scan_refs(struct hashtable *table, uint64_t cursor, void (*vi
 
 /* The parts of a table. Part p of n (a power of two) has the entries whose hash is p modulo n: which entries these are
  * does not depend on the size of the table, so the table may be resized between the visits of its parts.
- * hashtable_buckets() is the number of parts of about a bucket each, now; 0: there was no entry yet. */
-size_t hashtable_buckets(const struct hashtable *table);
+ * hashtable_parts() is the number of parts of about a bucket each, now; 0: there was no entry yet. While the table has
+ * at least that number of buckets a visit reads only the entries of its part. */
+size_t hashtable_parts(const struct hashtable *table);
 static inline size_t hashtable_part(const struct hashtable_position *position, size_t parts) {
     return (size_t)position->hash & (parts - 1);
 }
 /* Visits each entry of a part once. `visit` must not change the table. */
 void hashtable_visit_part(struct hashtable *table, size_t parts, size_t part, void (*visit)(void *context, void *entry),
                           void *context);
+/* Prefetches the entries of a part whose buckets are in the cache, and the buckets of the part after it. */
+void hashtable_prefetch_part(const struct hashtable *table, size_t part);
+/* Calls `prefetch` for entries of a part that are in the cache, and perhaps for others. */
+void hashtable_prefetch_values(const struct hashtable *table, size_t part, void (*prefetch)(const void *entry));
 
 /* Iteration over the whole table, which does not change meanwhile. An open iterator prevents resizing; closing it may
  * resume the resize, so the entries must still be valid then. */

@@ -97,7 +97,7 @@ static void run_digest_value(struct call *call) {
 /* Bytes of a value in an RDB file, without the type byte. */
 static size_t serialized_length(const struct entry *entry, int db) {
     struct memory_output bytes = MEMORY_OUTPUT_INIT;
-    rdb_write_value(&bytes.out, entry, db, RDB_VERSION);
+    rdb_write_value(&bytes.out, entry, db, rdb_value_type(entry, RDB_VERSION));
     size_t len = memory_output_slice(&bytes).len;
     memory_output_free(&bytes);
     return len;
