@@ -34,7 +34,7 @@ void deferred_batch_write(const struct deferred_batch *batch, struct output *out
     for (size_t i = 0; i < batch->strings && !*stop; i++) {
         const struct deferred_string *string = &batch->string[i];
         write_bytes(batch, out, written, string->at);
-        written = string->at + string->len;
+        written = (size_t)string->at + string->len;
         must_within(written, batch->len);
         struct slice text =
             string->blob ? blob_slice(string->blob) : (struct slice){batch->bytes + string->at, string->len};
@@ -88,7 +88,7 @@ static void add_string(struct deferred_output *output, const struct deferred_str
 
 /* Takes over a reference. */
 static void add_blob(struct deferred_output *output, struct blob *blob, bool plain) {
-    add_string(output, &(struct deferred_string){used(output), 0, blob, plain});
+    add_string(output, &(struct deferred_string){.at = (uint32_t)used(output), .plain = plain, .blob = blob});
     output->batch->held += blob->len;
     if (output->batch->held >= DEFERRED_BATCH) deferred_output_flush(output);
 }
@@ -123,7 +123,7 @@ static void deferred_string(struct output *out, struct slice text, struct blob *
         }
         return;
     }
-    add_string(output, &(struct deferred_string){used(output), text.len, NULL, false});
+    add_string(output, &(struct deferred_string){.at = (uint32_t)used(output), .len = (uint32_t)text.len});
     output_write(out, text);
 }
 
@@ -136,6 +136,9 @@ void deferred_output_init(struct deferred_output *output, void (*full)(void *, s
                           void *context) {
     *output = (struct deferred_output){.out.ops = &deferred_ops, .full = full, .context = context};
     begin(output);
+}
+size_t deferred_output_memory(const struct deferred_output *output) {
+    return deferred_batch_memory(output->batch) + output->batch->held;
 }
 void deferred_output_free(struct deferred_output *output) {
     output->batch->len = used(output);

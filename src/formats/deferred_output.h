@@ -20,10 +20,10 @@ enum {
 };
 
 struct deferred_string {
-    size_t at;         /* in bytes: what precedes the string, and the string itself unless `blob` has it */
-    size_t len;        /* of the string in bytes; 0 if `blob` has it */
-    struct blob *blob; /* holds a reference */
-    bool plain;        /* the blob's bytes as they are, without a length */
+    uint32_t at;        /* in bytes: what precedes the string, and the string itself unless `blob` has it */
+    uint32_t len : 31;  /* of the string in bytes; 0 if `blob` has it */
+    uint32_t plain : 1; /* the blob's bytes as they are, without a length */
+    struct blob *blob;  /* holds a reference */
 };
 
 struct deferred_batch {
@@ -52,6 +52,7 @@ struct deferred_output {
     struct deferred_batch *batch; /* private */
 };
 void deferred_output_init(struct deferred_output *output, void (*full)(void *, struct deferred_batch *), void *context);
-void deferred_output_flush(struct deferred_output *output); /* passes on a batch that is not full */
-void deferred_output_free(struct deferred_output *output);  /* what was not passed on is lost */
+size_t deferred_output_memory(const struct deferred_output *output); /* of the batch at hand, with its blobs */
+void deferred_output_flush(struct deferred_output *output);          /* passes on a batch that is not full */
+void deferred_output_free(struct deferred_output *output);           /* what was not passed on is lost */
 #endif

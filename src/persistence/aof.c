@@ -71,8 +71,10 @@ static void aof_end(void) {
 /* CONFIG SET appendonly yes. Starts a rewrite, whose data set becomes the base. The files are in use when the rewrite
  * has succeeded. */
 static const char *turn_on(void) {
+    /* Changes since its start were not appended anywhere. It may have ended unnoticed: then it ends as one without the
+     * append-only file. */
+    if (aof_rewrite_running()) aof_rewrite_cancel();
     aof.state = AOF_STARTING;
-    if (aof_rewrite_running()) aof_rewrite_cancel(); /* changes since its start were not appended anywhere */
     const struct call *call = dispatch_running();
     if (call && call->client->flags & CLIENT_DENY_BLOCKING) {
         aof.rewrite_scheduled = true;
@@ -244,6 +246,7 @@ const struct server_part aof_part = {.name = "aof",
                                      .cron = aof_cron,
                                      .before_wait = aof_before_wait,
                                      .in_call = true,
+                                     .flushed_all = aof_rewrite_flushed_all,
                                      .prepare_shutdown = prepare_shutdown};
 
 /* --- BGREWRITEAOF --- */

@@ -40,8 +40,8 @@ bool aof_is_configured(void);
 /* At start: loads or creates the files, and opens the last one. Exits the process if they cannot be read. */
 void aof_load_at_start(void);
 /* At start with appendonly no: reads the manifest, so that a later rewrite uses unused file names and deletes the
- * existing files. Exits the process if the manifest cannot be read. */
-void aof_manifest_find(void);
+ * existing files. Deletes what a killed process left unfinished. Exits the process if the manifest cannot be read. */
+void aof_find_at_start(void);
 void aof_info(struct output *out);       /* lines of INFO persistence */
 void aof_info_sizes(struct output *out); /* the lines that INFO shows only while the file is on */
 void aof_reset_stats(void);

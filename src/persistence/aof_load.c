@@ -272,7 +272,7 @@ static struct aof_manifest *manifest_load(void) {
     return manifest;
 }
 
-void aof_manifest_find(void) {
+static void manifest_find(void) {
     struct aof_manifest *found = manifest_load();
     if (!found) return;
     aof_manifest_free(aof.manifest);
@@ -280,7 +280,7 @@ void aof_manifest_find(void) {
 }
 
 int aof_reload(void) {
-    aof_manifest_find();
+    manifest_find();
     if (!aof.manifest->base && !aof_manifest_last(aof.manifest)) return -ENOENT;
     loading_begin(aof_files_size(), LOADING_BLOCKS);
     loading_state.of_commands = true;
@@ -290,6 +290,11 @@ int aof_reload(void) {
 }
 
 /* --- At start --- */
+
+void aof_find_at_start(void) {
+    aof_delete_temporary_files();
+    manifest_find();
+}
 
 static _Noreturn void give_up(const char *what) {
     log_warning("%s", what);
@@ -333,9 +338,8 @@ static bool adopt_old_file(bool has_manifest) {
 
 void aof_load_at_start(void) {
     uint64_t began = clock_monotonic_us();
-    aof_manifest_find();
+    aof_find_at_start();
     bool has_files = aof.manifest->base || aof.manifest->incremental.len;
-    aof_delete_temporary_files();
     if (adopt_old_file(has_files)) has_files = true;
     if (has_files) {
         loading_begin(aof_files_size(), LOADING_SERVES);

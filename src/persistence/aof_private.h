@@ -140,6 +140,7 @@ int aof_incremental_open(void); /* opens the manifest's last incremental file fo
 int aof_rewrite_start(void);
 bool aof_rewrite_running(void);
 void aof_rewrite_cancel(void);
+void aof_rewrite_flushed_all(void); /* FLUSHALL: a rewrite without fork begins again */
 /* Writes the data set as a base file, in this thread. 0 or a negative errno. */
 int aof_base_write(const char *path, bool as_rdb);
 

@@ -188,12 +188,7 @@ static void directory_close(void) {
     close(rewrite.file.directory);
 }
 
-static void rewrite_done(struct background_save *save, int status, int signal) {
-    bool forked = save->method == SAVE_FORK;
-    aof.rewrite_seconds = (clock_mono_ms() - aof.rewrite_started_ms) / 1000;
-    aof.rewrite_started_ms = 0;
-    aof.last_cow = forked ? child_last_cow() : 0;
-    if (!forked) server_event(EVENT_PERSISTENCE, status || signal ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
+static void rewrite_ends(int status, int signal) {
     if (!status && !signal) {
         log_notice("Background AOF rewrite terminated with success");
         if (adopt() == 0) {
@@ -215,6 +210,16 @@ static void rewrite_done(struct background_save *save, int status, int signal) {
     unlinkat(rewrite.file.directory, rewrite.temporary, 0);
     directory_close();
     start_again();
+}
+
+static void rewrite_done(struct background_save *save, int status, int signal) {
+    bool forked = save->method == SAVE_FORK;
+    aof.rewrite_seconds = (clock_mono_ms() - aof.rewrite_started_ms) / 1000;
+    aof.rewrite_started_ms = 0;
+    aof.last_cow = forked ? child_last_cow() : 0;
+    rewrite_ends(status, signal);
+    /* Last: a module that hears of it may start another rewrite, or end it. */
+    if (!forked) server_event(EVENT_PERSISTENCE, status || signal ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
 }
 
 /* --- Starting --- */
@@ -311,6 +316,14 @@ int aof_rewrite_start(void) {
 
 bool aof_rewrite_running(void) {
     return child_kind() == CHILD_AOF;
+}
+
+/* A save without fork keeps the tables of the keys that are gone, until it has read them. A rewrite that starts now has
+ * less to do. */
+void aof_rewrite_flushed_all(void) {
+    if (!aof_rewrite_running() || rewrite.save.method != SAVE_FORKLESS) return;
+    child_kill();
+    aof.rewrite_scheduled = true;
 }
 
 void aof_rewrite_cancel(void) {

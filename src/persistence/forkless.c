@@ -25,7 +25,8 @@ enum {
     GAP_US = 3 * FORKLESS_SLICE_US, /* from slice to slice while clients send commands */
     BUSY_US = 5000,                 /* after a command, for this time */
     WAIT_US = 500,                  /* for the thread */
-    DELAY_TURN_US = 10000,          /* at most, for rdb-key-save-delay */
+    PARTS_PER_CLOCK = 8,
+    DELAY_TURN_US = 10000, /* at most, for rdb-key-save-delay */
     CPULIST = 1024
 };
 
@@ -44,14 +45,14 @@ struct forkless {
     _Atomic bool stop;      /* drop what waits: a failure, or the end by child_kill() */
     _Atomic bool ended;     /* the thread has done its last job */
     _Atomic size_t waiting; /* bytes of batches, with the strings that they refer to */
-    _Atomic size_t copied;  /* without these */
     /* Of the main thread. The thread reads `error` in its last job. */
     struct data_view *view; /* NULL: all entries are given; the thread has the rest to do */
     union {                 /* by save->content.format */
         struct rdb_entries rdb;
         struct aof_entries commands;
     } entries;
-    struct deferred_output out;
+    struct deferred_output out; /* while it serializes */
+    bool serializes;
     struct child_reservation reservation;
     struct event_timer timer;
     int error;           /* of the main thread */
@@ -62,6 +63,7 @@ struct forkless {
     bool giving;         /* an entry, or what belongs to none; a module may turn the event loop meanwhile */
     bool paused;         /* writes of clients wait */
     bool slicing;        /* within a slice */
+    bool collection;     /* was given */
     uint64_t by_slices;  /* entries; commands gave the others */
     uint64_t longest_us; /* slice */
     size_t most_waiting;
@@ -86,7 +88,7 @@ static void begin_sink(void *arg) {
 static void write_batch(void *arg) {
     struct deferred_batch *batch = arg;
     struct forkless *f = batch->owner;
-    size_t copied = deferred_batch_memory(batch), bytes = copied + batch->held;
+    size_t bytes = deferred_batch_memory(batch) + batch->held;
     if (!f->stop) {
         deferred_batch_write(batch, &f->sink.out, &f->stop);
         /* This is the only job: a replica that reads the stream need not wait for what follows. */
@@ -95,7 +97,6 @@ static void write_batch(void *arg) {
         f->keys_written = batch->keys;
     }
     deferred_batch_free(batch);
-    atomic_fetch_sub(&f->copied, copied);
     size_t before = atomic_fetch_sub(&f->waiting, bytes);
     must_within(bytes, before);
 }
@@ -154,18 +155,23 @@ static void batch_full(void *context, struct deferred_batch *batch) {
     struct forkless *f = context;
     batch->owner = f;
     batch->keys = f->reservation.keys;
-    size_t copied = deferred_batch_memory(batch), bytes = copied + batch->held;
-    atomic_fetch_add(&f->copied, copied);
+    size_t bytes = deferred_batch_memory(batch) + batch->held;
     size_t waiting = atomic_fetch_add(&f->waiting, bytes) + bytes;
     if (waiting > f->most_waiting) f->most_waiting = waiting;
     background_worker_submit(f->worker, write_batch, batch);
     if (!f->slicing && waiting > buffer_limit()) pause_writes(f, waiting);
 }
 
+/* With the strings that batches refer to: what deletes or evicts one frees nothing until the thread has written it, and
+ * would be done again and again. Those that still have their keys are left out of what maxmemory counts meanwhile, too:
+ * at most what may wait. */
 static size_t waiting_memory(void) {
-    size_t copied = 0;
-    list_each_entry(&running, const struct forkless, link, f) copied += f->copied;
-    return copied;
+    size_t waiting = 0;
+    list_each_entry(&running, const struct forkless, link, f) {
+        waiting += f->waiting;
+        if (f->serializes) waiting += deferred_output_memory(&f->out);
+    }
+    return waiting;
 }
 
 static void count_memory(void) {
@@ -212,12 +218,14 @@ static void entries_close(struct forkless *f, bool complete) {
     }
     if (complete) deferred_output_flush(&f->out);
     deferred_output_free(&f->out);
+    f->serializes = false;
 }
 
 static void give_entry(void *context, int db, const struct entry *entry) {
     struct forkless *f = context;
     if (server.is_child || f->error) return; /* a session of the script debugger has a copy of this state */
     f->reservation.keys++;
+    if (entry_type(entry) != TYPE_STRING) f->collection = true;
     if (f->giving) { /* a module changes data while it saves a value: the file cannot be right */
         f->error = -EDEADLK;
         return;
@@ -286,8 +294,13 @@ static void slice(struct forkless *f, uint64_t microseconds) {
     uint64_t before = f->reservation.keys, began = clock_monotonic_us();
     bool more;
     f->slicing = true;
-    do more = data_view_step(f->view, 0);
-    while (more && clock_monotonic_us() - began < microseconds && f->waiting < slices_limit());
+    do {
+        /* A few strings take less time than a look at the clock is worth. */
+        f->collection = false;
+        int parts = microseconds ? PARTS_PER_CLOCK : 1;
+        do more = data_view_step(f->view, 0);
+        while (more && --parts && !f->collection);
+    } while (more && clock_monotonic_us() - began < microseconds && f->waiting < slices_limit());
     f->slicing = false;
     f->by_slices += f->reservation.keys - before;
     note_slice(f, clock_monotonic_us() - began);
@@ -378,6 +391,7 @@ int forkless_start(struct background_save *save) {
     background_worker_submit(f->worker, begin_sink, f);
     deferred_output_init(&f->out, batch_full, f);
     f->out.uncompressed = save->content.uncompressed;
+    f->serializes = true;
     if (!save->content.without_keys)
         f->view = data_view_start(server.keyspace, NULL, &(struct data_view_reader){.entry = give_entry, .context = f});
     save->keys_total = f->view ? data_view_keys(f->view) : 0;

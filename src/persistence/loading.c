@@ -402,7 +402,7 @@ void loading_at_start(void) {
         aof_load_at_start();
         return;
     }
-    aof_manifest_find();
+    aof_find_at_start();
     uint64_t began = clock_monotonic_us();
     int error = loading_read_rdb(persistence_settings.file_name, LOADING_SERVES, false, RDB_DUPLICATE_REFUSED);
     if (error == -ENOENT) return;

@@ -123,7 +123,7 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
                 r flushdb
                 r set k v
                 r select 0
-                r flushall async
+                r flushdb async
                 r incr k
                 r set large v
             }
@@ -131,6 +131,24 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
             restart_server -signal KILL
             assert_equal $digest [r debug digest]
             assert_equal {2 1} [list [r dbsize] [r get k]]
+        }
+
+        test "FLUSHALL frees the data, and a rewrite begins again ($preamble)" {
+            r flushall
+            for {set i 0} {$i < 500} {incr i} {r set key:$i [string repeat x 10000]}
+            set used [info_field memory used_memory]
+            set from [log_size]
+            during_rewrite {
+                r flushall
+                wait_for_condition 5000 {[info_field memory used_memory] < $used - 4000000}
+                r incr k
+            }
+            assert {[log_has "Background AOF rewrite was stopped by the server" $from]}
+            wait_for_log "Background AOF rewrite finished successfully" $from
+            assert_equal {ok {}} [list [field aof_last_bgrewrite_status] [temp_files]]
+            set digest [r debug digest]
+            restart_server -signal KILL
+            assert_equal [list $digest 1] [list [r debug digest] [r get k]]
         }
     }
 
@@ -238,6 +256,32 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
         assert_equal $digest [r debug digest]
     }
 
+    test "CONFIG SET appendonly yes during a rewrite without the append-only file begins another" {
+        r config set appendonly no
+        populate
+        during_rewrite {
+            r incr only-in-memory
+            set from [log_size]
+            r config set appendonly yes
+            assert {[log_has "Background AOF rewrite was stopped by the server" $from]}
+            r incr appended
+            r config set rdb-key-save-delay 0
+            wait_for_log "Background AOF rewrite finished successfully" $from
+        }
+        set digest [r debug digest]
+        restart_server -signal KILL
+        assert_equal [list $digest 1 1] [list [r debug digest] [r get only-in-memory] [r get appended]]
+    }
+
+    test "a server without the append-only file deletes what a killed process left of its first rewrite" {
+        r set k v
+        write_file [file join [aof_dir] temp-appendonly.aof.incr] "*2\r\n\$4\r\nINCR\r\n\$1\r\nk\r\n"
+        restart_server -overrides {appendonly no}
+        assert_equal {} [glob -nocomplain -directory [aof_dir] temp-*]
+        restart_server -overrides {appendonly yes}
+        assert_equal v [r get k]
+    }
+
     test "SHUTDOWN ends it and loses nothing" {
         during_rewrite {
             change_everything
@@ -272,6 +316,26 @@ start_server [list overrides [list loadmodule [file join $::root build modules t
             restart_server -signal KILL
             assert_equal $values [lmap i {0 1 2 7 49} {r typed.get m$i}]
         }
+    }
+}
+
+start_server [list overrides [list loadmodule [file join $::root build modules watching.so] appendonly yes\
+        bgsave-default-method forkless enable-module-command yes] tags {modules}] {
+    test "a module that empties the data set when it hears of the end gets an empty file" {
+        for {set i 0} {$i < 1000} {incr i} {r set key:$i v}
+        set from [log_size]
+        r watching.reset
+        r bgrewriteaof
+        wait_for_condition 10000 {[r dbsize] == 0}
+        r set after v
+        wait_for_condition 10000 {
+            [llength [regexp -all -inline "Background AOF rewrite finished successfully" [log_text $from]]] == 2
+        }
+        aof_wait_rewritten
+        assert_equal {} [temp_files]
+        assert_equal {1 1} [list [llength [aof_files b]] [llength [aof_files i]]]
+        restart_server -signal KILL
+        assert_equal {after} [r keys *]
     }
 }
 

@@ -198,7 +198,7 @@ start_server {overrides {save "" hash-max-listpack-entries 16} tags {forkless}} 
         r debug populate 1000 key 2000
         set digest [during_save {
             # Connections of some transports take more memory than the keys.
-            set limit [expr {[info_field memory used_memory] - 300000}]
+            set limit [expr {[info_field memory used_memory] - 700000}]
             r config set maxmemory-policy allkeys-random maxmemory $limit
             try {
                 wait_for_condition 10000 {![catch {r set k v}]}
@@ -531,6 +531,24 @@ start_faulty_server {save ""} {
         wait_saved
         assert_equal ok [field rdb_last_bgsave_status]
         r config set maxmemory 0
+        faults
+    }
+
+    test "at maxmemory large values that wait for the disk do not make the server evict others" {
+        r flushall
+        r config set maxmemory 0 maxmemory-policy allkeys-random forkless-buffer-limit 64mb rdbcompression no
+        for {set i 0} {$i < 2000} {incr i} {r set large:$i [string range [string repeat [expr {rand()}] 600] 0 10239]}
+        faults "write */temp-*.rdb slow 100"
+        set evicted [info_field stats evicted_keys]
+        r bgsave forkless
+        r config set maxmemory [expr {[info_field memory used_memory] - 100000}]
+        for {set i 0} {$i < 20} {incr i} {r set small:$i v}
+        after 300
+        assert_equal 1 [field rdb_bgsave_in_progress]
+        assert_range [expr {[info_field stats evicted_keys] - $evicted}] 0 100
+        r config set maxmemory 0
+        r bgsave cancel
+        wait_saved
         faults
     }
 

@@ -49,9 +49,19 @@ static void login_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t 
     ValkeyModuleAuthenticationInfoV1 *info = data;
     event_note("login", info->result, info->username);
 }
+/* watching.reset: the end of the next save empties the data set, and begins the append-only file again. */
+static int resets;
+static int reset_command(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    (void)argv, (void)argc;
+    resets = 1;
+    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
+}
 static void save_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t kind, void *data) {
     (void)ctx, (void)event, (void)data;
     event_note("save", kind, "");
+    if (kind != VALKEYMODULE_SUBEVENT_PERSISTENCE_ENDED || !resets) return;
+    resets = 0;
+    ValkeyModule_ResetDataset(1, 0);
 }
 static void progress_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t kind, void *data) {
     (void)ctx, (void)event;
@@ -151,5 +161,6 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     result |= ValkeyModule_CreateCommand(ctx, "watching.ids", ids_command, "", 0, 0, 0);
     result |= ValkeyModule_CreateCommand(ctx, "watching.call", call_command, "", 0, 0, 0);
     result |= ValkeyModule_CreateCommand(ctx, "watching.user", user_command, "", 0, 0, 0);
+    result |= ValkeyModule_CreateCommand(ctx, "watching.reset", reset_command, "", 0, 0, 0);
     return result;
 }
