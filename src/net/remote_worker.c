@@ -154,12 +154,14 @@ static void end_readable(struct connection *conn) {
 }
 
 /* Home learns of the end only behind the input before it. What the peer's buffer holds is received although much is at
- * home. */
+ * home. If it has to wait for an answer that home will never give, because it closes the connection after its replies,
+ * DRAINED is what home waits for. */
 static void end_hung_up(struct connection *conn) {
     struct remote_end *end = conn->owner;
     bound_reading(end);
     if (end->finished) conn_consume(conn, conn->in_len);
     set_reading(end);
+    report_drained(end); /* the output is dropped */
 }
 
 static void end_drained(struct connection *conn) {

@@ -414,6 +414,19 @@ static enum verdict lawful_ping(void) {
     link_close(l);
     return ok ? GOOD : BAD;
 }
+/* A client that executes nothing more waits for its replies to leave. They never do, and the end comes, perhaps behind
+ * bytes that the server does not read. The suite looks whether the client is gone. */
+static enum verdict end_behind_quit(void) {
+    struct link *l = link_open(3, NULL, 0);
+    send_memory(l, (uintptr_t)l->in, 1, l->in_mr->rkey);
+    message(l, 0);
+    write_lawful(l, "QUIT\r\nPING\r\n", 12);
+    bool ok = has_reply(l, 1, wait_ms) && l->in[0] == '+';
+    if (random_below(2)) write_lawful(l, ping, 1);
+    message(l, 0); /* waits until all has arrived */
+    link_close(l);
+    return ok ? GOOD : BAD;
+}
 /* Several WRITEs and one notification are lawful. */
 static enum verdict lawful_chained_writes(void) {
     struct link *l = link_open(3, NULL, 0);
@@ -874,6 +887,7 @@ static int hold(const char *posture, long count) {
 /* clang-format off */
 #define KINDS(X)                                                                                                      \
     X(lawful_ping)                                                                                                    \
+    X(end_behind_quit)                                                                                                \
     X(lawful_chained_writes) X(lawful_get_feature) X(lawful_keepalives) X(lawful_exactly_full) X(lawful_many_buffers) \
         X(private_data_rubbish) X(control_short) X(control_empty) X(control_long) X(control_opcode)                   \
             X(control_with_imm) X(feature_unknown) X(feature_select) X(memory_of_no_length) X(memory_of_huge_length)  \

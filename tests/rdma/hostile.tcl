@@ -89,3 +89,14 @@ start_server {overrides {requirepass secret} auth secret} {
         assert_lessthan [info_field rdma rdma_registered_receive_bytes] [expr {$registered + 5 * 32768 + 1}]
     }
 }
+
+foreach threads {1 3} {
+    start_server [list overrides [list requirepass secret io-threads $threads] auth secret] {
+        test "peers that end behind QUIT, without authentication, leave nothing, $threads threads" {
+            set before [info_field clients connected_clients]
+            set got [hostile --kind end_behind_quit --cases [scaled 20] --seed $::opt(seed)]
+            if {[dict get $got code] ne 0} {fail "seed $::opt(seed): [dict get $got out][dict get $got err]"}
+            wait_for_condition 5000 {[info_field clients connected_clients] == $before}
+        }
+    }
+}
