@@ -399,6 +399,8 @@ SYNC_MODES = {
     "repl-diskless-sync-delay": ["0", "0", "1"],
     "replica-lazy-flush": ["yes", "no"],
     "rdma-replication-snapshot-memory": ["64mb", "64mb", "4mb"],
+    "bgsave-default-method": ["fork", "forkless"],
+    "forkless-buffer-limit": ["64mb", "1mb"],
 }
 
 

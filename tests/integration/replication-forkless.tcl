@@ -126,6 +126,33 @@ start_server [list no_rdma 1 overrides $forkless] {
 }
 }
 
+# What the kernel says: a thread is a clone with CLONE_THREAD.
+set strace [tool strace]
+start_server [list no_rdma 1 overrides $forkless] {
+start_server [list no_rdma 1 overrides $forkless] {
+    foreach mode [dict keys $modes] {
+        test "strace sees the primary start a thread, and no process, for the copy by $mode" {
+            if {$::strace eq ""} {skip_test "strace is not installed"}
+            use_mode $mode -1 0
+            fill -1
+            leave 0
+            set trace [file join [srv -1 dir] trace.$mode]
+            set out [open "|$::strace -f -e trace=fork,vfork,clone,clone3 -o $trace -p [srv -1 pid] 2>@1" r]
+            at_test_end [list catch [list close $out]]
+            if {![string match *attached* [gets $out]]} {skip_test "strace may not attach to processes"}
+            follow 0 -1
+            wait_up 0
+            wait_same -1 0
+            exec kill -INT [pid $out]
+            catch {close $out}
+            set calls [lsearch -all -inline -regexp [split [file_bytes $trace] \n] {(fork|clone3?)\(}]
+            assert_morethan [llength $calls] 0
+            foreach call $calls {assert_match *CLONE_THREAD* $call}
+        }
+    }
+}
+}
+
 # The primary is the inner server.
 start_server [list no_rdma 1 overrides $forkless] {
 start_server [list no_rdma 1 overrides $forkless] {

@@ -527,6 +527,27 @@ start_tls_server {tls-replication yes} {
     }
 }
 
+# A TLS session belongs to one thread: the save writes into a pipe.
+test "without fork the primary itself sends the copy of an RDB channel by TLS" -needs {ours 1} {
+    set dual {tls-replication yes dual-channel-replication-enabled yes repl-diskless-sync-delay 0
+        bgsave-default-method forkless enable-debug-command yes}
+    start_tls_server $dual {
+        r debug populate 20000 key 1000
+        set digest [r debug digest]
+        set primary [tls_port]
+        start_tls_server [dict merge $dual {repl-diskless-load swapdb}] {
+            set mark [log_size -1]
+            r replicaof 127.0.0.1 $primary
+            wait_for_condition 15000 {[info_field replication master_link_status] eq "up"}
+            assert_equal $digest [r debug digest]
+            wait_for_log "to pipe through parent process, without fork" $mark 5000 -1
+            r -1 set after y
+            wait_for_condition 5000 {[r get after] eq "y"}
+            assert_equal 0 [dict get [info_dict [r -1 info stats]] total_forks]
+        }
+    }
+}
+
 # With io-threads 3 the RDB channel may belong to another thread.
 foreach threads {1 3} {
     test "the child sends the copy of an RDB channel by TLS while the primary is stopped, io-threads $threads" \
