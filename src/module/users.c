@@ -137,9 +137,15 @@ static void named_user_removed(struct user *gone) {
     }
 }
 
+static int error_of(const char *reason) {
+    return strncmp(reason, "Unknown command", 15) == 0          ? ENOENT
+           : strncmp(reason, "Adding a pattern after", 22) == 0 ? EEXIST
+                                                                : EINVAL;
+}
 int api_SetModuleUserACL(ValkeyModuleUser *user, const char *acl) {
     const char *reason = user_apply_rule(user->user, slice_of(acl));
     acl_user_changed(user->user);
+    if (reason) errno = error_of(reason);
     return reason ? VALKEYMODULE_ERR : VALKEYMODULE_OK;
 }
 
@@ -175,7 +181,9 @@ int api_SetModuleUserACLString(ValkeyModuleCtx *ctx, ValkeyModuleUser *user, con
     const char *reason = NULL;
     for (int i = 0; i < rule_count && !reason; i++) {
         reason = user_apply_rule(&tried, rules[i]);
-        if (reason) error_set(ctx, error, "Error in ACL SETUSER modifier '%.*s': %s", rules[i], reason);
+        if (!reason) continue;
+        error_set(ctx, error, "Error in ACL SETUSER modifier '%.*s': %s", rules[i], reason);
+        errno = error_of(reason);
     }
     if (!reason) {
         user_copy_rights(user->user, &tried);
@@ -223,8 +231,8 @@ static int command_allowed(struct user *user, ValkeyModuleString **argv, int arg
     int result = VALKEYMODULE_ERR, at;
     if (!command) {
         errno = ENOENT;
-    } else if (!command_arity_ok(command, argc)) {
-        errno = EINVAL;
+    } else if (!command_arity_ok(command, argc) && command->spec->find_keys) {
+        errno = EINVAL; /* Valkey checks what it finds; the function that finds keys counts on the arity */
     } else {
         *denial = acl_check(user, db, command, argc, arguments, &at);
         result = answer(*denial == USER_ALLOWED);
@@ -263,8 +271,17 @@ int api_ACLCheckKeyPrefixPermissions(ValkeyModuleUser *user, const char *key, si
     if (!key_flags_valid(flags)) return VALKEYMODULE_ERR;
     return answer(acl_has_prefix(user->user, (struct slice){key, len}, flags));
 }
-int api_ACLCheckChannelPermissions(ValkeyModuleUser *user, ValkeyModuleString *ch, int literal) {
-    return answer(acl_has_channel(user->user, module_string_slice(ch), literal));
+int api_ACLCheckChannelPermissions(ValkeyModuleUser *user, ValkeyModuleString *ch, int flags) {
+    enum {
+        KNOWN = VALKEYMODULE_CMD_CHANNEL_PATTERN | VALKEYMODULE_CMD_CHANNEL_PUBLISH |
+                VALKEYMODULE_CMD_CHANNEL_SUBSCRIBE | VALKEYMODULE_CMD_CHANNEL_UNSUBSCRIBE
+    };
+    if (flags & ~KNOWN) {
+        errno = EINVAL;
+        return VALKEYMODULE_ERR;
+    }
+    if (flags & VALKEYMODULE_CMD_CHANNEL_UNSUBSCRIBE) return VALKEYMODULE_OK; /* needs no right */
+    return answer(acl_has_channel(user->user, module_string_slice(ch), flags & VALKEYMODULE_CMD_CHANNEL_PATTERN));
 }
 
 static void log_entry(ValkeyModuleCtx *ctx, struct slice user, ValkeyModuleString *object,

@@ -6,7 +6,7 @@ import os
 from common import ROOT, Client, Report, Server, ours, required_newest
 
 MODULE = os.path.join(ROOT, "build", "modules", "answers.so")
-COMMANDS = ("strings", "dicts", "lists", "hashes", "zsets", "streams", "scans")
+COMMANDS = ("strings", "dicts", "lists", "hashes", "zsets", "streams", "scans", "rights")
 
 
 def lines(reply):

@@ -849,6 +849,41 @@ static int answer_scans(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     return give(ctx);
 }
 
+static int answer_rights(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    (void)argv, (void)argc;
+    static const char *const commands[] = {
+        "get k",     "get x",         "set r1 v",        "set w1 v",         "del k", "get", "get a b",
+        "mget k1 x", "publish ch1 m", "publish other m", "zunionstore w 1 r"};
+    static const char *const channels[] = {"ch1", "ch*", "other"}, *const keys[] = {"k1", "r1", "w1", "x"};
+    static const char *const rules[] = {"nosuch", "+nosuch", "+@nosuch", "~a", "%R~x*", "allkeys", "%R~x*", "off"};
+    ValkeyModuleUser *user = ValkeyModule_CreateModuleUser("answers");
+    ValkeyModule_SetModuleUserACLString(ctx, user,
+                                        "reset on +get +set +publish +mget +zunionstore ~k* %R~r* %W~w* &ch*", NULL);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char line[64];
+        ValkeyModuleString *arguments[8];
+        int count = 0;
+        snprintf(line, sizeof line, "%s", commands[i]);
+        for (const char *text = strtok(line, " "); text; text = strtok(NULL, " ")) arguments[count++] = S(text);
+        TRY("%s", ValkeyModule_ACLCheckCommandPermissions(user, arguments, count), commands[i]);
+    }
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++)
+        for (int flags = 0; flags < 32; flags++)
+            out("channel %s %d %d", channels[i], flags,
+                ValkeyModule_ACLCheckChannelPermissions(user, S(channels[i]), flags));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        for (int bit = 0; bit < 12; bit++)
+            TRY("key %s %d", ValkeyModule_ACLCheckKeyPermissions(user, S(keys[i]), 1 << bit), keys[i], bit);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        ValkeyModuleString *error = NULL;
+        TRY("rule %s", ValkeyModule_SetModuleUserACLString(ctx, user, rules[i], &error), rules[i]);
+        out(" %s", st(error));
+        out(" %s", st(ValkeyModule_GetModuleUserACLString(user)));
+    }
+    ValkeyModule_FreeModuleUser(user);
+    return give(ctx);
+}
+
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     (void)argv, (void)argc;
     static const struct {
@@ -857,7 +892,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     } commands[] = {{"answers.strings", answer_strings}, {"answers.dicts", answer_dicts},
                     {"answers.lists", answer_lists},     {"answers.hashes", answer_hashes},
                     {"answers.zsets", answer_zsets},     {"answers.streams", answer_streams},
-                    {"answers.scans", answer_scans}};
+                    {"answers.scans", answer_scans},     {"answers.rights", answer_rights}};
     if (ValkeyModule_Init(ctx, "answers", 1, VALKEYMODULE_APIVER_1) == VALKEYMODULE_ERR) return VALKEYMODULE_ERR;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (ValkeyModule_CreateCommand(ctx, commands[i].name, commands[i].run, "write", 0, 0, 0) == VALKEYMODULE_ERR)
