@@ -122,12 +122,12 @@ static void send_refusals(int64_t now) {
     }
 }
 
-static void fail_waiting(const struct replica *like) {
+static void fail_chosen(void) {
     log_warning("BGSAVE for replication failed");
     list_each_entry(&replicas, struct replica, link, replica) {
-        bool announced = like->announced.rdb_channel && replica->state == REPLICA_TRANSFER; /* see start_snapshot() */
-        if (!announced && !snapshot_is_for(replica, like)) continue;
+        if (!replica->copy.chosen) continue;
         main_channel_forget(replica);
+        full_sync_slow_forget(replica);
         full_sync_refuse(replica, "ERR BGSAVE failed, replication can't continue");
     }
 }
@@ -166,9 +166,9 @@ static void refuse_old_replicas(void) {
     }
 }
 
-static void full_sync_take_part(const struct replica *like, enum replica_state state) {
+static void full_sync_take_part(enum replica_state state) {
     list_each_entry(&replicas, struct replica, link, replica) {
-        if (!snapshot_is_for(replica, like)) continue;
+        if (!replica->copy.chosen) continue;
         replica->state = state;
         replica->progress_ms = clock_mono_ms();
         replica->copy.last_sent = replica->copy.lost = false;
@@ -193,8 +193,9 @@ static void start_snapshot(void) {
                                    .unchecked = true,
                                    .without_keys = first->announced.filter & FILTER_NO_DATA,
                                    .without_libraries = first->announced.filter & FILTER_NO_FUNCTIONS};
-    list_each_entry(&replicas, const struct replica, link, replica) {
-        if (!snapshot_is_for(replica, first)) continue;
+    list_each_entry(&replicas, struct replica, link, replica) {
+        replica->copy.chosen = snapshot_is_for(replica, first);
+        if (!replica->copy.chosen) continue;
         if (!(replica->announced.capabilities & CAPA_EOF)) by_socket = false;
         if (!needs_no_checksum(replica)) content.unchecked = false;
         int version = full_sync_version(replica);
@@ -203,15 +204,15 @@ static void start_snapshot(void) {
     log_notice("Starting BGSAVE for SYNC with target: %s using: %s", by_socket ? "replicas sockets" : "disk",
                first->announced.rdb_channel ? "dual-channel" : "normal sync");
     repl_feed_select_again();
-    struct replica like = *first;
-    bool dual = by_socket && like.announced.rdb_channel;
-    if (dual) full_sync_take_part(&like, REPLICA_TRANSFER);
+    /* From here on `first` may be gone: a module hears of the start of a save to a file, and may close clients. */
+    bool dual = by_socket && first->announced.rdb_channel;
+    if (dual) full_sync_take_part(REPLICA_TRANSFER);
     int result = by_socket ? full_sync_stream_start(&content, dual) : full_sync_file_start(&content);
     if (result < 0) {
         log_warning("Can't start the snapshot for replicas: %s", strerror(-result));
-        fail_waiting(&like);
+        fail_chosen();
     } else if (!dual) {
-        full_sync_take_part(&like, by_socket ? REPLICA_TRANSFER : REPLICA_FILE);
+        full_sync_take_part(by_socket ? REPLICA_TRANSFER : REPLICA_FILE);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "persistence/save_points.h"
 #include "persistence/snapshot.h"
 #include "repl/primary/full_sync.h"
+#include "repl/primary/full_sync_slow.h"
 #include "repl/primary/primary.h"
 #include "server/process/child.h"
 #include <errno.h>
@@ -56,6 +57,7 @@ static void file_saved(bool success) {
         char head[32];
         if (replica->state != REPLICA_FILE) continue;
         if (!success) log_warning("SYNC failed. BGSAVE child returned an error");
+        if (!success) full_sync_slow_forget(replica);
         if (!success || !file_open(replica)) {
             replica_close(replica);
             continue;

@@ -43,7 +43,7 @@ static void full_sync_pull_failed(void *owner, const char *reason) {
 /* Starts the next snapshot for replicas that could not join this one. Deferred to the loop's next turn, because the
  * caller may be iterating over replicas. */
 static uint64_t full_sync_pull_start_next(struct event_timer *timer) {
-    full_sync_cron();
+    full_sync_next();
     return 0;
 }
 static void full_sync_pull_ended(void) {

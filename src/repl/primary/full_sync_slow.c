@@ -38,6 +38,12 @@ void full_sync_slow_note(const struct replica *replica, int64_t waited_ms) {
     full_sync_dropped_slow++;
 }
 
+void full_sync_slow_forget(const struct replica *replica) {
+    if (!full_sync_dropped_slow) return;
+    int i = slow_index(replica_name(replica));
+    if (i >= 0) slow[i].until_ms = 0;
+}
+
 bool full_sync_is_slow(const struct replica *replica) {
     if (!full_sync_dropped_slow || background_save_method(SAVE_DEFAULT) == SAVE_FORK) return false;
     int i = slow_index(replica_name(replica));

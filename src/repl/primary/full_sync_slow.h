@@ -16,6 +16,8 @@
 
 /* Remembers the replica. The caller drops it. */
 void full_sync_slow_note(const struct replica *replica, int64_t waited_ms);
+/* No file could be written for it: its next copy is a stream again. */
+void full_sync_slow_forget(const struct replica *replica);
 bool full_sync_is_slow(const struct replica *replica); /* its copy comes from a file. False if saves fork */
 extern uint64_t full_sync_dropped_slow;                /* replicas, since the start */
 #endif

@@ -239,19 +239,27 @@ void full_sync_stream_resume(void) {
 
 /* --- Replicas that keep writes of clients waiting --- */
 
-/* Bytes that the replica has not accepted yet. */
+/* Bytes for which the save waits, because the replica has not accepted them yet. */
 static size_t unsent(const struct replica *replica) {
     int bytes = 0;
-    if (!transfer.direct) return conn_pending(replica->client->conn);
+    if (!transfer.direct) return replica_is_full(replica) ? conn_pending(replica->client->conn) : 0;
     return ioctl(conn_fd(replica->client->conn), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
 }
 
-static void drop_slowest(void) {
+/* NULL: the save waits for no replica. */
+static struct replica *slowest_receiver(void) {
     struct replica *slowest = NULL;
+    size_t most = 0;
     list_each_entry(&replicas, struct replica, link, replica) {
-        if (replica->state == REPLICA_TRANSFER && (!slowest || unsent(replica) > unsent(slowest))) slowest = replica;
+        size_t bytes = replica->state == REPLICA_TRANSFER ? unsent(replica) : 0;
+        if (bytes <= most) continue;
+        slowest = replica;
+        most = bytes;
     }
-    if (!slowest) return;
+    return slowest;
+}
+
+static void drop_slow(struct replica *slowest) {
     full_sync_slow_note(slowest, (int64_t)(transfer.held_us / 1000));
     transfer.held_us = 0;
     replica_close(slowest);
@@ -261,10 +269,11 @@ static uint64_t transfer_watch(struct event_timer *timer) {
     uint64_t now = clock_monotonic_us(), elapsed = now - transfer.watched_us;
     if (!transfer.running || transfer.finished) return 0;
     transfer.watched_us = now;
-    if (!background_save_holds_writes(&transfer.save)) return WATCH_US;
+    struct replica *slowest = background_save_holds_writes(&transfer.save) ? slowest_receiver() : NULL;
+    if (!slowest) return WATCH_US;
     /* A stall of this thread counts against no replica. */
     transfer.held_us += elapsed < 10 * WATCH_US ? elapsed : 10 * WATCH_US;
-    if (transfer.held_us > repl_timeout_us()) drop_slowest();
+    if (transfer.held_us > repl_timeout_us()) drop_slow(slowest);
     return WATCH_US;
 }
 

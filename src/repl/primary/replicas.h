@@ -65,6 +65,7 @@ struct replica_copy {
     uint64_t file_left;       /* bytes of the file that are not queued yet */
     struct pull_reader *pull; /* REPLICA_PULL */
     bool pull_refused;        /* RDMA READ is impossible for it: it gets an ordinary copy */
+    bool chosen;              /* the snapshot that starts is for it */
     bool last_sent;           /* the save that writes to its socket sends its last bytes */
     bool lost;                /* the save that writes to its socket has dropped it */
 };
