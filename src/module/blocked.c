@@ -196,6 +196,10 @@ ValkeyModuleBlockedClient *api_BlockClient(ValkeyModuleCtx *ctx, ValkeyModuleCmd
                                            ValkeyModuleCmdFunc timeout_callback,
                                            void (*free_privdata)(ValkeyModuleCtx *, void *), long long timeout_ms) {
     if (ctx->flags & CONTEXT_LISTENER) return block_in_listener(ctx);
+    if (!ctx->client) { /* OnLoad, a timer: there is nobody to block */
+        errno = EINVAL;
+        return NULL;
+    }
     struct ValkeyModuleBlockedClient *bc = blocked_new(ctx, reply_callback, timeout_callback, free_privdata);
     bool waits = timeout_ms > 0;
     block(ctx, bc,

@@ -141,9 +141,13 @@ ValkeyModuleCommandFilter *api_RegisterCommandFilter(ValkeyModuleCtx *ctx, Valke
     return filter;
 }
 int api_UnregisterCommandFilter(ValkeyModuleCtx *ctx, ValkeyModuleCommandFilter *filter) {
-    if (!filter || filter->module != ctx->module) return VALKEYMODULE_ERR;
-    filter_end(filter);
-    return VALKEYMODULE_OK;
+    list_each(&ctx->module->filters, link) {
+        struct ValkeyModuleCommandFilter *own = container_of(link, struct ValkeyModuleCommandFilter, link);
+        if (own != filter) continue;
+        filter_end(own);
+        return VALKEYMODULE_OK;
+    }
+    return VALKEYMODULE_ERR; /* another module's, or one that has ended */
 }
 void module_filters_drop(struct module *module) {
     list_each(&module->filters, link) filter_end(container_of(link, struct ValkeyModuleCommandFilter, link));

@@ -62,6 +62,11 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         }
     }
 
+    test "a filter that has ended is not ended again" -needs {ours 1} {
+        assert_equal {0 1} [r watching.end_twice]
+        assert_equal PONG [r ping]
+    }
+
     test "a client that a filter closes executes nothing" -needs {ours 1} {
         set c [new_client]
         catch {$c set late @close} error

@@ -143,6 +143,16 @@ static int user_command(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     return VALKEYMODULE_OK;
 }
 
+static void pass(ValkeyModuleCommandFilterCtx *filter) {}
+
+/* Replies with the results of ending a filter, and of ending it again. */
+static int end_twice_command(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    ValkeyModuleCommandFilter *own = ValkeyModule_RegisterCommandFilter(ctx, pass, 0);
+    ValkeyModule_ReplyWithArray(ctx, 2);
+    ValkeyModule_ReplyWithLongLong(ctx, ValkeyModule_UnregisterCommandFilter(ctx, own));
+    return ValkeyModule_ReplyWithLongLong(ctx, ValkeyModule_UnregisterCommandFilter(ctx, own));
+}
+
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     (void)argv, (void)argc;
     if (ValkeyModule_Init(ctx, "watching", 1, VALKEYMODULE_APIVER_1) != VALKEYMODULE_OK) return VALKEYMODULE_ERR;
@@ -159,6 +169,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     result |= ValkeyModule_CreateCommand(ctx, "watching.events", events_command, "", 0, 0, 0);
     result |= ValkeyModule_ExportSharedAPI(ctx, "watching_filtered", &filtered);
     result |= ValkeyModule_CreateCommand(ctx, "watching.ids", ids_command, "", 0, 0, 0);
+    result |= ValkeyModule_CreateCommand(ctx, "watching.end_twice", end_twice_command, "", 0, 0, 0);
     result |= ValkeyModule_CreateCommand(ctx, "watching.call", call_command, "", 0, 0, 0);
     result |= ValkeyModule_CreateCommand(ctx, "watching.user", user_command, "", 0, 0, 0);
     result |= ValkeyModule_CreateCommand(ctx, "watching.reset", reset_command, "", 0, 0, 0);
