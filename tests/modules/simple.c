@@ -47,7 +47,10 @@ static int call(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     if (argc < 2) return ValkeyModule_WrongArity(ctx);
     const char *name = ValkeyModule_StringPtrLen(argv[1], NULL);
     ValkeyModuleCallReply *reply = ValkeyModule_Call(ctx, name, "!Ev", argv + 2, (size_t)(argc - 2));
-    if (!reply) return ValkeyModule_ReplyWithError(ctx, "ERR no reply");
+    if (!reply || ValkeyModule_CallReplyType(reply) == VALKEYMODULE_REPLY_UNKNOWN) {
+        if (reply) ValkeyModule_FreeCallReply(reply);
+        return ValkeyModule_ReplyWithError(ctx, "ERR no reply");
+    }
     ValkeyModule_ReplyWithCallReply(ctx, reply);
     ValkeyModule_FreeCallReply(reply);
     return VALKEYMODULE_OK;
