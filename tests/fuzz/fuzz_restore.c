@@ -132,9 +132,9 @@ static void use_hash(struct db *db, struct slice key, struct entry *entry) {
 }
 
 static void write_typed(struct output *out, const struct entry *entry) {
-    char type = (char)rdb_value_type(entry, RDB_VERSION);
-    output_write(out, (struct slice){&type, 1});
-    rdb_write_value(out, entry, 0, RDB_VERSION);
+    enum rdb_type type = rdb_value_type(entry, RDB_VERSION);
+    output_write(out, (struct slice){&(char){(char)type}, 1});
+    rdb_write_value(out, entry, 0, type);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
