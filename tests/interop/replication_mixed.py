@@ -12,8 +12,9 @@ import sys
 import time
 
 from common import Client, Report, Server, installed, newest_server, ours, rdma_device, until
+from proxy import Proxy
 from replication_primary import KnownWriter
-from replication_replica import Proxy, compare_keys, info, link_up, load_generator, same_data
+from replication_replica import compare_keys, info, link_up, load_generator, same_data
 
 report = Report()
 
@@ -44,7 +45,7 @@ class Node:
             args += ["--rdma-replication", "yes" if transport == "rdma" else "no"]
         self.proxy = None
         if above and transport == "tcp":
-            self.proxy = Proxy(above.server.port)
+            self.proxy = Proxy(lambda: above.server.port)
             stack.callback(self.proxy.close)
         if above:
             args += ["--replicaof", "127.0.0.1 %d" % (self.proxy.port if self.proxy else above.server.port)]

@@ -12,7 +12,8 @@ import sys
 import time
 
 from common import Client, Report, Server, installed, newest_server, ours, until
-from replication_replica import Proxy, Writer, compare_keys, info, link_up, load_generator, same_data
+from proxy import Proxy
+from replication_replica import Writer, compare_keys, info, link_up, load_generator, same_data
 
 report = Report()
 
@@ -30,7 +31,7 @@ class Replica:
 
     def __init__(self, stack, name, binary, primary, args):
         self.name = name
-        self.proxy = Proxy(primary.port)
+        self.proxy = Proxy(lambda: primary.port)
         stack.callback(self.proxy.close)
         self.server = stack.enter_context(
             Server(binary, "--enable-debug-command", "yes", "--replicaof", "127.0.0.1 %d" % self.proxy.port, *args))
