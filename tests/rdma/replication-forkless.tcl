@@ -3,40 +3,12 @@
 
 set forkless {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60 bgsave-default-method forkless save ""}
 
-proc field {level name {section replication}} {
-    if {[catch {r $level info $section} text]} {return ""}
-    expr {[regexp "\n$name:(\[^\r\n\]*)" $text -> value] ? $value : ""}
-}
-proc saving {level} {field $level rdb_bgsave_in_progress persistence}
-proc wait_up {level} {
-    wait_for_condition 30000 {[field $level master_link_status] eq "up"} "the replica is not in sync"
-}
-proc wait_same {a b} {wait_for_condition 30000 {[r $a debug digest] eq [r $b debug digest]} "the data differ"}
+source [file join $::root tests harness full_copy.tcl]
 proc wait_over {level} {
     wait_for_condition 30000 {[field $level rdma_sync_memory] in {0 ""}} "the snapshot's memory is still held"
     wait_for_condition 30000 {[saving $level] == 0} "the save has not ended"
 }
 proc follow {level primary} {r $level replicaof $::opt(rdma_host) [srv $primary port]}
-proc leave {level} {
-    r $level replicaof no one
-    r $level flushall
-    r $level set own history
-}
-proc fill {level} {
-    r $level flushall
-    r $level debug populate 3000 small 50
-    r $level debug populate 300 large 20000
-    r $level rpush list {*}[lrepeat 500 element]
-    r $level hset hash f v g [string repeat y 5000]
-    r $level zadd zset 1 a 2.5 b
-}
-proc change {level round} {
-    for {set i $round} {$i < 3000} {incr i 97} {r $level set small:$i changed.$round}
-    for {set i $round} {$i < 300} {incr i 23} {r $level append large:$i $round}
-    r $level rpush list $round
-    r $level hset hash f $round
-    r $level set new.$round [string repeat $round 2000]
-}
 
 start_server [list overrides $forkless] {
 start_server [list overrides $forkless] {

@@ -27,7 +27,7 @@ enum { MARK_LEN = 40, PIECE = 256 * 1024, PIPE_SIZE = 1024 * 1024, ASK_MS = 1000
 
 /* Descriptors of the save: the pipe's write end, the read end of the release pipe, and (direct) the sockets. */
 enum { FD_PIPE, FD_RELEASE, FD_SOCKETS, FDS = FD_SOCKETS + DIRECT_MAX };
-_Static_assert((int)FDS <= (int)CHILD_KEEP_MAX, "a child cannot keep so many descriptors");
+_Static_assert((int)FDS <= (int)CHILD_KEEP_MAX, "a child keeps at most CHILD_KEEP_MAX descriptors");
 
 static struct {
     /* The child or the thread reads these; they do not change while it runs. */

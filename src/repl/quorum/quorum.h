@@ -123,7 +123,7 @@ struct quorum_config { /* the options */
 extern struct quorum_config quorum_config;
 extern struct quorum_machine quorum_machine;
 /* The time by which leases are measured. It is not the cached time, because a process that was frozen must notice the
- * time that has passed. It is neither ticks.h nor CLOCK_MONOTONIC, which may stand still while the machine is
+ * time that has passed. It is neither ticks.h nor CLOCK_MONOTONIC, which may not advance while the machine is
  * suspended: a server that continues would believe that its old lease is valid. */
 int64_t quorum_now_ms(void);
 struct quorum_progress {
