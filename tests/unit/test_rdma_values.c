@@ -645,7 +645,7 @@ VALUE_TEST(a_registration_does_not_wait_for_objects_that_are_being_freed) {
     open_both();
     background_submit(BACKGROUND_LAZY_FREE, wait_for_end, end);
     send_until_registered();
-    assert_int_equal(background_pending(BACKGROUND_LAZY_FREE), 1);
+    assert_in_range(background_pending(BACKGROUND_LAZY_FREE), 1, SIZE_MAX); /* on a slow machine also the arena's */
     assert_int_equal(write(end[1], "", 1), 1);
     background_stop();
     close(end[0]);
