@@ -7,8 +7,7 @@
  *   acl_commands.c    ACL
  *
  * While every user has all rights, nothing is checked and no filter is installed. */
-#ifndef ACL_ACL_H
-#define ACL_ACL_H
+#pragma once
 #include "server/clients/user.h"
 #include "server/command/command.h"
 #include "server/config/config.h"
@@ -58,4 +57,3 @@ extern int64_t acl_log_max;
 bool acl_has_file(void);
 const char *acl_file_load(void);
 int acl_file_save(void); /* 0, or -errno after logging the error */
-#endif

@@ -15,8 +15,7 @@
  * prefix is compared first, eight bytes in one step.
  *
  * Rejected: sharing rule sets between users. There are few users, and a selector takes some hundred bytes. */
-#ifndef ACL_RIGHTS_H
-#define ACL_RIGHTS_H
+#pragma once
 #include "lib/text/output.h"
 #include "server/clients/user.h"
 #include "server/command/command.h"
@@ -109,4 +108,3 @@ void selector_write_keys(const struct acl_selector *selector, struct output *out
 void selector_write_channels(const struct acl_selector *selector, struct output *out);
 void selector_write_databases(const struct acl_selector *selector, struct output *out); /* "alldbs", "db=1,2" or "" */
 void user_password_hex(const unsigned char digest[static SHA256_SIZE], char text[static 2 * SHA256_SIZE]);
-#endif

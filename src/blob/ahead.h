@@ -15,8 +15,7 @@
  * because a device that is software carries out one request after the other.
  *
  * Not for clients of I/O threads, whose input is elsewhere. */
-#ifndef BLOB_AHEAD_H
-#define BLOB_AHEAD_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "server/command/command.h"
 
@@ -42,4 +41,3 @@ bool ahead_is_set(const struct command *command); /* a form of BLOB.SET */
 /* Begins the transfer of a request, of at most `limit` bytes. Changes no data, not even an expired key. NULL: it is no
  * BLOB.SET by placement, or has to wait. */
 struct ahead_item *ahead_begin(struct client *client, int argc, const struct slice *argv, uint64_t limit);
-#endif

@@ -1,7 +1,6 @@
 /* arguments.h: the arguments of the BLOB commands, the texts of their errors, and what a connection must be for a
  * transfer. */
-#ifndef BLOB_ARGUMENTS_H
-#define BLOB_ARGUMENTS_H
+#pragma once
 #include "net/placement.h"
 #include "server/command/command.h"
 
@@ -27,4 +26,3 @@ int blob_read_ranges(struct call *call, const struct blob_texts *texts, int firs
 bool blob_ranges_suffice(struct call *call, const struct blob_texts *texts, uint64_t sum, uint64_t length);
 /* False: no transfer is possible for this client, or in this call; replied with an error that names the remedy. */
 bool blob_may_transfer(struct call *call);
-#endif

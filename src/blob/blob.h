@@ -23,8 +23,7 @@
  * The parts: `arguments.h`: ranges of memory in requests, and what a connection must be; `transfer.h`: transfers in
  * progress, their limits and statistics; `checksum.h`: CRC-32C beside values; `again.h`: calls a command again;
  * `ahead.h`: further SETs of a pipeline; blob_get.c, blob_set.c, blob_commands.c: the commands. */
-#ifndef BLOB_BLOB_H
-#define BLOB_BLOB_H
+#pragma once
 #include "server/command/command.h"
 
 extern int64_t blob_max_object_size; /* option blob-max-object-size */
@@ -40,4 +39,3 @@ void blob_info_run(struct call *call);
 
 struct feature;
 extern const struct feature blob_feature;
-#endif

@@ -1,8 +1,7 @@
 /* checksum.h: the CRC-32C of values. It is computed once, when it is first asked for, kept beside the value (blob.h),
  * and dropped when the value changes. That of a large value is computed by a background thread, while the client waits.
  * Main thread. */
-#ifndef BLOB_CHECKSUM_H
-#define BLOB_CHECKSUM_H
+#pragma once
 #include "lib/text/blob.h"
 #include "server/command/command.h"
 
@@ -18,4 +17,3 @@ enum checksum_state { CHECKSUM_NONE, CHECKSUM_WAITS, CHECKSUM_THERE };
 bool checksum_begin(struct call *call, struct blob *blob);
 enum checksum_state checksum_state(struct call *call, uint64_t *length, uint32_t *crc);
 uint64_t checksums_computed(uint64_t *bytes);
-#endif

@@ -7,8 +7,7 @@
  * does not read replies. Otherwise a frozen client would use up the limits that all clients share.
  *
  * Main thread, except that a transfer ends on the thread of its connection. */
-#ifndef BLOB_TRANSFER_H
-#define BLOB_TRANSFER_H
+#pragma once
 #include "net/placement.h"
 #include "server/command/command.h"
 #include "server/config/config.h"
@@ -38,4 +37,3 @@ void transfer_set_ahead(void);     /* counts it */
 extern const struct config_option blob_options[];
 extern const struct info_section blob_sections[];
 extern const struct server_part transfer_part;
-#endif

@@ -18,8 +18,7 @@
  *   Contexts carry the generation of the process that made them, and every function checks it before it touches the
  *   lock or the loop. fork() takes the locks of all contexts first, so that no lock of the transport is held in the
  *   child, which may create contexts of its own. */
-#ifndef CLIENT_LIBRARY_H
-#define CLIENT_LIBRARY_H
+#pragma once
 #include "client/valkeyrdma.h"
 #include "lib/structures/linked_list.h"
 #include "net/connection.h"
@@ -120,4 +119,3 @@ void placements_destroy(struct valkeyrdma_context *context);
 static inline void fail_text(char *error, size_t error_size, const char *text) {
     if (error && error_size) snprintf(error, error_size, "%s", text);
 }
-#endif

@@ -1,10 +1,8 @@
 /* verbs.h: loads rdma-core (libibverbs.so.1, librdmacm.so.1) at run time, for the client library. */
-#ifndef CLIENT_VERBS_H
-#define CLIENT_VERBS_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
 /* Call it before any function of net/rdma/. Any thread may call it, any number of times. Returns 0, or -ENOSYS with the
  * reason in `error`. */
 int verbs_load(char *error, size_t error_size);
-#endif

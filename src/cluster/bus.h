@@ -13,8 +13,7 @@
  * encoded once (bus_encode_shared); where it is large, the links share its bytes.
  *
  * A callback may close any link. The memory of a closed link stays until the end of the turn. */
-#ifndef CLUSTER_BUS_H
-#define CLUSTER_BUS_H
+#pragma once
 #include "cluster/protocol/bus_wire.h"
 #include "lib/text/blob.h"
 #include "net/connection.h"
@@ -116,4 +115,3 @@ size_t bus_link_queued(const struct bus_link *link, size_t *allocated);
 size_t bus_memory(const struct bus *bus);
 /* The lines of CLUSTER INFO from cluster_stats_messages_ping_sent on. */
 void bus_info(const struct bus *bus, struct output *out);
-#endif

@@ -10,8 +10,7 @@
  * A primary that the replica does not know yet cannot own slots here. The replica remembers these slots until it
  * hears of their owners on the bus. A copy names each slot once: the rest after a slot that is named again, or after
  * other damage, is ignored and logged. */
-#ifndef CLUSTER_COPIED_OWNERS_H
-#define CLUSTER_COPIED_OWNERS_H
+#pragma once
 #include "cluster/protocol/slots.h"
 #include "formats/rdb_file.h"
 
@@ -22,4 +21,3 @@ void copied_owner_heard(const struct node_id *id, uint64_t epoch, const struct s
 void copied_owners_read_aux(struct slice name, struct slice value);
 /* True: the last copy names an owner of this slot that this node does not know, and no later owner is known. */
 bool copied_owner_is_unknown(unsigned slot);
-#endif

@@ -3,8 +3,7 @@
  * Most effects are carried out at once. Changes of the role and deletions of keys wait while the loop turns within a
  * script or another command, and while a data set is loaded: effects_settle() carries them out afterwards.
  * Deletions also wait while the server stands for election in its shard. */
-#ifndef CLUSTER_EFFECTS_H
-#define CLUSTER_EFFECTS_H
+#pragma once
 #include "cluster/protocol/cluster.h"
 
 extern const struct cluster_effects node_effects;
@@ -18,4 +17,3 @@ void effects_leave_shard(void);
 /* At start, before the data set is loaded: gives the server the role that is in nodes.conf. Replication connects after
  * the load. */
 void effects_start(void);
-#endif

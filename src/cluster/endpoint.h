@@ -3,8 +3,7 @@
  * All addresses that clients see come from here: MOVED, ASK, CLUSTER SLOTS, SHARDS, NODES. They depend on the kind of
  * the asking connection: a client on TLS gets TLS ports. Options that announce other addresses to clients, and
  * cluster-preferred-endpoint-type, take effect here and nowhere else. Main thread only. */
-#ifndef CLUSTER_ENDPOINT_H
-#define CLUSTER_ENDPOINT_H
+#pragma once
 #include "cluster/protocol/node.h"
 
 struct client;
@@ -37,4 +36,3 @@ uint16_t endpoint_named_rdma_port(const struct cluster_node *node, struct endpoi
  * call; a zero byte follows. */
 struct slice endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
                                   const struct client *client);
-#endif

@@ -3,8 +3,7 @@
  * Each link of the machine has a link of the bus. While nodes.conf is being written, messages that the machine sends
  * wait until the file is on disk, because a node must not forget in a crash what it has told others. They keep their
  * order. Light messages, which have nothing about this node, do not wait. */
-#ifndef CLUSTER_LINKS_H
-#define CLUSTER_LINKS_H
+#pragma once
 #include "cluster/bus.h"
 #include "cluster/protocol/cluster.h"
 
@@ -25,4 +24,3 @@ size_t links_held(void); /* bytes of the messages that wait for the disk */
 void links_dial(void *context, struct cluster_link *link);
 void links_close(void *context, struct cluster_link *link);
 void links_send(void *context, struct cluster_link *link, const struct bus_message *message);
-#endif

@@ -1,6 +1,5 @@
 /* node_private.h: what the files of this directory use of this_node.c. */
-#ifndef CLUSTER_NODE_PRIVATE_H
-#define CLUSTER_NODE_PRIVATE_H
+#pragma once
 #include "cluster/this_node.h"
 
 /* Events of the loop bracket their calls of the machine with these. The loop may turn within a command or a load; then
@@ -12,4 +11,3 @@ bool cluster_in_event(void);
 void cluster_slot_moved(unsigned slot, const struct cluster_node *from, const struct cluster_node *to);
 void cluster_state_changed(bool ok);
 void cluster_role_changed(void);
-#endif

@@ -4,8 +4,7 @@
  * A thread writes it (file_writer.h). The loop goes on, and messages wait (links.h). If the file cannot be written,
  * cluster-config-save-behavior decides: the server ends, or goes on and says so. The path is that of the start: CONFIG
  * SET dir does not move the file. */
-#ifndef CLUSTER_NODES_CONF_H
-#define CLUSTER_NODES_CONF_H
+#pragma once
 #include "cluster/protocol/configuration.h"
 
 /* Locks the file and reads it; without a file makes a new node. Exits, with a line in the log, where the file is in use
@@ -22,4 +21,3 @@ int nodes_conf_save_now(const struct cluster *cluster);
 /* The same for a command: a failure does not end the server, unless messages wait for the file. */
 int nodes_conf_save_on_request(const struct cluster *cluster);
 void nodes_conf_stop(void); /* ends the thread and releases the lock */
-#endif

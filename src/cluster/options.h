@@ -1,6 +1,5 @@
 /* options.h: the options cluster-*. Main thread only. */
-#ifndef CLUSTER_OPTIONS_H
-#define CLUSTER_OPTIONS_H
+#pragma once
 #include "cluster/settings.h"
 #include "server/config/config.h"
 
@@ -15,4 +14,3 @@ void cluster_options_forbid_failover(bool forbidden);
 bool cluster_options_bus_port(int *port);
 
 extern const struct config_option cluster_option_table[];
-#endif

@@ -1,6 +1,5 @@
 /* publish.h: messages between nodes, and shard channels whose slot leaves. See publish.c. */
-#ifndef CLUSTER_PUBLISH_H
-#define CLUSTER_PUBLISH_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,4 +12,3 @@ void publish_send(struct slice channel, struct slice message, bool shard, size_t
 /* See struct cluster_hooks. */
 struct cluster_module_message;
 bool publish_module(struct slice node, const struct cluster_module_message *message);
-#endif

@@ -1,6 +1,5 @@
 /* redirect.h: decides which node serves a command, and redirects clients to it. redirect.c has the rules. */
-#ifndef CLUSTER_REDIRECT_H
-#define CLUSTER_REDIRECT_H
+#pragma once
 #include <stdbool.h>
 
 struct server_part;
@@ -15,4 +14,3 @@ int redirect_slot(const struct command *command, int argc, const struct slice *a
 /* Call it when the owners of slots have changed. At the end of the turn it checks whether clients still wait (BLPOP …)
  * for keys that this node serves. */
 void redirect_check_waits(void);
-#endif

@@ -5,10 +5,8 @@
  * before. So with synchronous replication a replica serves a slot that comes from another shard after it has applied
  * the stream up to an offset that its primary announced after it took the slot. The same holds for all slots of a shard
  * that it joins, and after its start. Until then readers are redirected to the primary. */
-#ifndef CLUSTER_REPLICA_SLOTS_H
-#define CLUSTER_REPLICA_SLOTS_H
+#pragma once
 #include <stdbool.h>
 
 bool replica_slot_is_behind(unsigned slot);
 void replica_slots_start(void); /* once, when this server is a node of a cluster */
-#endif

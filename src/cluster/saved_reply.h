@@ -5,8 +5,7 @@
  * another node. The event loop does not wait for the file (nodes_conf.h), so the client is blocked, as by BLPOP.
  *
  * Main thread only. */
-#ifndef CLUSTER_SAVED_REPLY_H
-#define CLUSTER_SAVED_REPLY_H
+#pragma once
 #include "server/command/command.h"
 
 enum { SAVED_REPLY_MAX = 40 };
@@ -23,4 +22,3 @@ void saved_reply_release(uint64_t ticket);
 
 struct server_part;
 extern const struct server_part saved_reply_part; /* must come after the part that saves the changes of a turn */
-#endif

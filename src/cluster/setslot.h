@@ -1,6 +1,5 @@
 /* setslot.h: CLUSTER SETSLOT waits for replicas. See setslot.c. */
-#ifndef CLUSTER_SETSLOT_H
-#define CLUSTER_SETSLOT_H
+#pragma once
 #include "formats/rdb_file.h"
 
 struct server_part;
@@ -10,4 +9,3 @@ extern const struct server_part setslot_part;
 size_t setslot_write_aux(struct rdb_aux *field);
 void setslot_copy_begins(void); /* a copy of the primary's data begins: closes the slots that are open here */
 void setslot_read_aux(struct slice name, struct slice value);
-#endif

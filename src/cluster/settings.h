@@ -1,7 +1,6 @@
 /* settings.h: the values of the options cluster-* and of DEBUG that the files of this directory read. options.c and
  * debug.c set them, CONFIG SET at any time. Main thread only. */
-#ifndef CLUSTER_SETTINGS_H
-#define CLUSTER_SETTINGS_H
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,4 +23,3 @@ struct cluster_debug {
     bool no_random_pings, no_reconnection;
 };
 extern struct cluster_debug cluster_debug;
-#endif

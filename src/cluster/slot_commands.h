@@ -1,6 +1,5 @@
 /* slot_commands.h: the subcommands of CLUSTER that concern slots, for the table of commands.c. */
-#ifndef CLUSTER_SLOT_COMMANDS_H
-#define CLUSTER_SLOT_COMMANDS_H
+#pragma once
 #include "cluster/subcommand.h"
 
 /* slot_commands.c */
@@ -16,4 +15,3 @@ void cluster_getkeysinslot_run(struct call *call);
 void cluster_setslot_run(struct call *call);
 /* cluster_scan.c: CLUSTERSCAN */
 void cluster_scan_run(struct call *call);
-#endif

@@ -1,6 +1,5 @@
 /* slot_stats.h: what the slots cost. See slot_stats.c. */
-#ifndef CLUSTER_SLOT_STATS_H
-#define CLUSTER_SLOT_STATS_H
+#pragma once
 #include <stddef.h>
 
 void slot_stats_start(void);     /* once, when this server is a node of a cluster */
@@ -10,4 +9,3 @@ void slot_stats_reset(void);     /* CONFIG RESETSTAT */
 void slot_stats_delivered(unsigned slot, size_t bytes);
 struct call;
 void cluster_slot_stats_run(struct call *call); /* CLUSTER SLOT-STATS */
-#endif

@@ -1,6 +1,5 @@
 /* subcommand.h: what the handlers of the subcommands of CLUSTER share. */
-#ifndef CLUSTER_SUBCOMMAND_H
-#define CLUSTER_SUBCOMMAND_H
+#pragma once
 #include "server/command/command.h"
 
 /* Replies the error and returns true outside of cluster mode. Each handler begins with it. */
@@ -9,4 +8,3 @@ bool cluster_is_disabled(struct call *call);
 void cluster_reply_usage(struct call *call);
 /* Reads a slot from argument `index`. False: the argument is no slot, and the error was replied. */
 bool cluster_slot_read(struct call *call, int index, unsigned *slot);
-#endif

@@ -29,8 +29,7 @@
  *     options.c            options cluster-*
  *     debug.c              DEBUG subcommands
  *     cluster_feature.c    start, the timer, the end of each turn, shutdown */
-#ifndef CLUSTER_THIS_NODE_H
-#define CLUSTER_THIS_NODE_H
+#pragma once
 #include "cluster/protocol/cluster.h"
 #include "lib/structures/linked_list.h"
 
@@ -52,4 +51,3 @@ struct cluster_listener {
     void (*role_changed)(void); /* this node became a primary, a replica, or a replica of another primary */
 };
 void cluster_listen(struct cluster_listener *listener);
-#endif

@@ -7,8 +7,7 @@
  * update of those that differ.
  *
  * All functions are for cluster mode only. Main thread. */
-#ifndef CLUSTER_VIEWS_H
-#define CLUSTER_VIEWS_H
+#pragma once
 #include "cluster/endpoint.h"
 #include "resp/reply.h"
 
@@ -17,4 +16,3 @@ void views_slots(struct reply *reply, struct endpoint_view view);
 void views_shards(struct reply *reply, struct endpoint_view view);
 void views_replicas(struct reply *reply, const struct cluster_node *primary, struct endpoint_view view);
 void views_links(struct reply *reply);
-#endif

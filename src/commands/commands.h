@@ -1,6 +1,5 @@
 /* commands.h: the data commands. Each family has a file with a table of specs, which data_feature lists. */
-#ifndef COMMANDS_COMMANDS_H
-#define COMMANDS_COMMANDS_H
+#pragma once
 #include "server/command/command.h"
 #include "server/config/config.h"
 #include "server/debug/debug.h"
@@ -24,4 +23,3 @@ extern const struct config_option type_options[];              /* encoding limit
 extern const struct debug_subcommand type_debug_subcommands[]; /* DEBUG subcommands that show the types */
 void type_debug_register(void);                                /* what DEBUG OBJECT and DEBUG DIGEST show of them */
 extern const struct feature data_feature;
-#endif

@@ -1,6 +1,5 @@
 /* element_reply.h: replies with an element of a set, a list or a sorted set. */
-#ifndef COMMANDS_ELEMENT_REPLY_H
-#define COMMANDS_ELEMENT_REPLY_H
+#pragma once
 #include "lib/structures/listpack.h"
 #include "resp/reply.h"
 
@@ -10,4 +9,3 @@ static inline void reply_element(struct reply *reply, const struct listpack_valu
     else
         reply_bulk_integer(reply, element->number);
 }
-#endif

@@ -1,7 +1,6 @@
 /* expire_time.h: expiry times in commands: EX, PX, EXAT, PXAT, KEEPTTL and PERSIST among the options of SET, GETEX,
  * MSETEX and HSETEX; the conditions of EXPIRE and HEXPIRE; and the check for times in the past. */
-#ifndef COMMANDS_EXPIRE_TIME_H
-#define COMMANDS_EXPIRE_TIME_H
+#pragma once
 #include "server/command/command.h"
 
 enum expire_kind {
@@ -46,4 +45,3 @@ bool expire_time_is_past(const struct call *call, int64_t at);
 /* Deletes a key whose new expiry is in the past, and propagates the deletion. Counts as one change and one expired
  * key. */
 void expire_now(struct call *call, struct slice key);
-#endif

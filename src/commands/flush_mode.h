@@ -1,6 +1,5 @@
 /* flush_mode.h: the argument ASYNC or SYNC of FLUSHDB, FLUSHALL, SCRIPT FLUSH and FUNCTION FLUSH. */
-#ifndef COMMANDS_FLUSH_MODE_H
-#define COMMANDS_FLUSH_MODE_H
+#pragma once
 #include "server/command/command.h"
 #include "store/keyspace.h"
 
@@ -12,4 +11,3 @@ static inline bool flush_mode_read(const struct call *call, int index, bool *in_
     *in_background = slice_is(call->argv[index], "async");
     return call->argc == index + 1 && (*in_background || slice_is(call->argv[index], "sync"));
 }
-#endif

@@ -3,8 +3,7 @@
  *
  * find_read() counts a hit or a miss and notifies a miss; find_write() is for a key about to be changed. A returned
  * entry is valid until the next function of keyspace.h that changes something. */
-#ifndef COMMANDS_LOOKUP_H
-#define COMMANDS_LOOKUP_H
+#pragma once
 #include "lib/text/number.h"
 #include "resp/request.h"
 #include "server/clients/client.h"
@@ -100,4 +99,3 @@ bool string_size_ok(struct call *call, uint64_t len, uint64_t more);
 bool string_memory_ok(struct call *call, uint64_t len);
 /* True: `count` items of `size` bytes are within proto-max-bulk-len. */
 bool string_size_fits(uint64_t count, uint64_t size);
-#endif

@@ -1,7 +1,6 @@
 /* multi_pop.h: LMPOP, ZMPOP, BLMPOP, BZMPOP: "numkeys key… WHERE [COUNT count]" pops from the first non-empty key. The
  * commands are propagated as a pop from that key. */
-#ifndef COMMANDS_MULTI_POP_H
-#define COMMANDS_MULTI_POP_H
+#pragma once
 #include "server/command/command.h"
 
 struct multi_pop_kind {
@@ -16,4 +15,3 @@ void multi_pop(
     struct call *call,
     const struct multi_pop_kind *kind); /* from argument 1 on; replies with a null array if all keys are missing */
 void multi_pop_wait(struct call *call, const struct multi_pop_kind *kind); /* argument 1 is the timeout */
-#endif

@@ -4,8 +4,7 @@
  *     scan_begin(call, &scan);
  *     cursor = scan_slots(call, &scan, slot, cursor);      once or more often
  *     scan_end(call, &scan, text); */
-#ifndef COMMANDS_SCAN_H
-#define COMMANDS_SCAN_H
+#pragma once
 #include "server/command/command.h"
 /* Parses a cursor; false: the caller replies with "ERR invalid cursor". */
 bool scan_cursor_parse(struct slice text, uint64_t *cursor);
@@ -36,4 +35,3 @@ static inline bool scan_is_full(const struct scan *scan) {
     return scan->sampled >= (uint64_t)scan->count || scan->steps == 0;
 }
 void scan_end(struct call *call, struct scan *scan, struct slice cursor); /* replies */
-#endif

@@ -1,7 +1,6 @@
 /* signed_count.h: counts with a meaningful sign: HRANDFIELD and similar commands (negative: with repetition), LREM and
  * LPOS (negative: from the end). */
-#ifndef COMMANDS_SIGNED_COUNT_H
-#define COMMANDS_SIGNED_COUNT_H
+#pragma once
 #include "commands/lookup.h"
 #include "server/clients/client.h"
 
@@ -21,4 +20,3 @@ static inline bool reply_continues(const struct call *call, int64_t at) {
     if (at % BETWEEN_CHECKS) return true;
     return !call->reply->out->failed && (!call->client->conn || client_check_replies(call->client));
 }
-#endif

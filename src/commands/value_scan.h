@@ -3,8 +3,7 @@
  * A command reads the cursor, finds its key and reads the options (which are ignored for a missing key).
  * value_scan_run() then calls the command's function for each bucket of the value; that function filters elements with
  * value_scan_wants() and replies to scan->reply. */
-#ifndef COMMANDS_VALUE_SCAN_H
-#define COMMANDS_VALUE_SCAN_H
+#pragma once
 #include "server/command/command.h"
 
 struct value_scan {
@@ -26,4 +25,3 @@ bool value_scan_wants(struct value_scan *scan, struct slice name, size_t parts);
 /* Calls `step`, which returns the next cursor, until enough elements were visited; then replies. */
 void value_scan_run(struct call *call, struct value_scan *scan, uint64_t cursor, const struct entry *entry,
                     uint64_t (*step)(const struct entry *entry, uint64_t cursor, struct value_scan *scan));
-#endif

@@ -14,8 +14,7 @@
  *     h   history: no longer needed, to be deleted
  *
  * Not thread-safe. */
-#ifndef FORMATS_AOF_MANIFEST_H
-#define FORMATS_AOF_MANIFEST_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/output.h"
 #include <stdint.h>
@@ -60,4 +59,3 @@ static inline struct aof_file *aof_file_of(struct list_link *link) {
     return link ? container_of(link, struct aof_file, link) : NULL;
 }
 struct aof_file *aof_manifest_last(const struct aof_manifest *manifest); /* the last incremental file; NULL: none */
-#endif

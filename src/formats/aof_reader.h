@@ -15,8 +15,7 @@
  *         if (record == AOF_COMMAND) execute reader.argv[0..argc)
  *
  * A command that is in the source's window as a whole is not copied. Large arguments are read into blobs. */
-#ifndef FORMATS_AOF_READER_H
-#define FORMATS_AOF_READER_H
+#pragma once
 #include "formats/source.h"
 #include "lib/text/blob.h"
 
@@ -54,4 +53,3 @@ struct aof_reader {
 void aof_reader_init(struct aof_reader *reader, struct source *source);
 void aof_reader_free(struct aof_reader *reader);
 enum aof_record aof_reader_next(struct aof_reader *reader);
-#endif

@@ -10,8 +10,7 @@
  * checksum and file are.
  *
  * A batch belongs to one thread at a time. */
-#ifndef FORMATS_DEFERRED_OUTPUT_H
-#define FORMATS_DEFERRED_OUTPUT_H
+#pragma once
 #include "lib/text/output.h"
 
 enum {
@@ -55,4 +54,3 @@ void deferred_output_init(struct deferred_output *output, void (*full)(void *, s
 size_t deferred_output_memory(const struct deferred_output *output); /* of the batch at hand, with its blobs */
 void deferred_output_flush(struct deferred_output *output);          /* passes on a batch that is not full */
 void deferred_output_free(struct deferred_output *output);           /* what was not passed on is lost */
-#endif

@@ -44,8 +44,7 @@
  *
  * The id of an extension is a length of 64 bits: 9 characters of 6 bits each, then 10 bits for the version of its
  * encoding. Each item is its kind, a length, and the data: */
-#ifndef FORMATS_RDB_H
-#define FORMATS_RDB_H
+#pragma once
 #include "formats/source.h"
 #include "lib/text/output.h"
 #include "store/extension.h"
@@ -170,4 +169,3 @@ void dump_write(struct output *out, const struct entry *entry, int db);
 /* Checks version and checksum. True: the source reads type and value from the payload's memory. `accepted`: another
  * server has checked them, perhaps with other options, so that this one must read the value as well. */
 bool dump_open(struct slice payload, bool accepted, struct source *source);
-#endif

@@ -26,8 +26,7 @@
  * Valkey 7.2 to 8.1 and Redis 7.2 read version 11. Version 80, of Valkey 9, adds hashes with field expiration. Files
  * are written as version 11 unless a database has such a hash. Versions 12 to 79 belong to other products, whose types
  * and opcodes may have other meanings. */
-#ifndef FORMATS_RDB_FILE_H
-#define FORMATS_RDB_FILE_H
+#pragma once
 #include "formats/sink.h"
 #include "formats/source.h"
 #include "lib/hash/slot_bitmap.h"
@@ -146,4 +145,3 @@ const char *rdb_header_check(const char magic[static RDB_MAGIC_BYTES]);
 static inline bool rdb_is_magic(const char *bytes, size_t len) {
     return (len >= 5 && memcmp(bytes, "REDIS", 5) == 0) || (len >= 6 && memcmp(bytes, "VALKEY", 6) == 0);
 }
-#endif

@@ -10,8 +10,7 @@
  *
  * The reader checks the checksum before it reads a record, and every length and byte of the records, since a peer may
  * send a fragment with a matching checksum. It takes a fragment as a whole or says why not. */
-#ifndef FORMATS_RDB_FRAGMENT_H
-#define FORMATS_RDB_FRAGMENT_H
+#pragma once
 #include "formats/rdb_file.h"
 #include "lib/text/output.h"
 
@@ -59,4 +58,3 @@ struct rdb_fragment_params {
  * rdb_load() does. After a failure some keys may have been added. */
 int rdb_fragment_load(struct slice bytes, struct keyspace *keyspace, const struct rdb_fragment_params *params,
                       struct rdb_load_result *result);
-#endif

@@ -29,8 +29,7 @@
  *     last byte    0xff
  *
  * A length is 1 byte up to 253, or 254 and 4 bytes. */
-#ifndef FORMATS_RDB_LEGACY_H
-#define FORMATS_RDB_LEGACY_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -38,4 +37,3 @@
  * corrupt. */
 uint8_t *ziplist_to_listpack(struct slice bytes);
 uint8_t *zipmap_to_listpack(struct slice bytes); /* field, value, field, … */
-#endif

@@ -1,6 +1,5 @@
 /* rdb_opcodes.h: opcodes of RDB files; rdb_file.h describes the data after each. Lower values are types of values. */
-#ifndef FORMATS_RDB_OPCODES_H
-#define FORMATS_RDB_OPCODES_H
+#pragma once
 
 enum rdb_opcode {
     RDB_OPCODE_SLOT_IMPORT = 0xf3,
@@ -18,4 +17,3 @@ enum rdb_opcode {
     RDB_OPCODE_EOF = 0xff
 };
 enum { RDB_SLOT_IMPORT_NAME = 40 }; /* bytes of the name of a slot migration */
-#endif

@@ -28,8 +28,7 @@
  *
  * Nodes, groups, consumers and pending entries are in the order of their bytes. Each pending entry of a group belongs
  * to exactly one of its consumers. */
-#ifndef FORMATS_RDB_STREAM_H
-#define FORMATS_RDB_STREAM_H
+#pragma once
 #include "formats/rdb.h"
 #include "store/stream.h"
 
@@ -38,4 +37,3 @@ void rdb_write_stream(struct output *out, const struct stream *stream, bool acti
 /* NULL: the value is corrupt, and the source has failed. Nodes without live entries, which Valkey may write, are
  * dropped. The first id is determined from the entries. */
 struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type);
-#endif

@@ -9,8 +9,7 @@
  * helper can combine the CRC-64s of gaps and pieces.
  *
  * A helper belongs to one thread. */
-#ifndef FORMATS_READ_HELPER_H
-#define FORMATS_READ_HELPER_H
+#pragma once
 #include "lib/text/blob.h"
 #include <stdint.h>
 #include <sys/types.h>
@@ -30,4 +29,3 @@ void read_helper_add(struct read_helper *helper, struct blob *blob, char *to, si
  * is their CRC-64. A negative errno: reading failed at *failed_at; -ENODATA: the file ended there. The missing bytes
  * are set to zero. */
 int64_t read_helper_finish(struct read_helper *helper, uint64_t *crc, off_t *failed_at);
-#endif

@@ -8,8 +8,7 @@
  * Writers need not check after each value; long loops check from time to time to end early.
  *
  * A sink belongs to one thread. */
-#ifndef FORMATS_SINK_H
-#define FORMATS_SINK_H
+#pragma once
 #include "lib/text/output.h"
 
 enum { SINK_BUFFER = 256 * 1024, SINK_SHARE_MIN = 64 * 1024 };
@@ -49,4 +48,3 @@ static inline int sink_error(const struct sink *sink) { /* 0, or the negative er
 }
 int sink_flush(struct sink *sink); /* writes the buffer; 0 or a negative errno */
 int sink_sync(struct sink *sink);  /* sink_flush() and fsync() */
-#endif

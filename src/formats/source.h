@@ -13,8 +13,7 @@
  *
  * A source belongs to one thread. With a helper (read_helper.h), a background thread reads some of the large strings
  * for source_read_blob(). */
-#ifndef FORMATS_SOURCE_H
-#define FORMATS_SOURCE_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 #include <sys/types.h>
@@ -135,4 +134,3 @@ bool source_buffer_reserve(struct source *source, struct source_buffer *buffer, 
 bool source_view(struct source *source, struct source_buffer *buffer, uint64_t len, struct slice *bytes);
 /* Reads the next `len` bytes into the buffer, so that they stay valid during further reads. */
 bool source_keep(struct source *source, struct source_buffer *buffer, uint64_t len, struct slice *bytes);
-#endif

@@ -15,8 +15,7 @@
  * The main thread's event loop serves requests, also during a load or a busy script (server/nested_turn.h). There is no
  * authentication; by default the listener accepts only connections from this machine (metrics-bind). While the options
  * are off, nothing is allocated and nothing runs. */
-#ifndef METRICS_METRICS_H
-#define METRICS_METRICS_H
+#pragma once
 #include "lib/text/output.h"
 
 struct feature;
@@ -24,4 +23,3 @@ extern const struct feature metrics_feature;
 
 /* Converts the text of INFO to the text exposition format. */
 void metrics_write(struct output *out, struct slice info);
-#endif

@@ -3,8 +3,7 @@
  * The list in valkeymodule.h is the only one: here it becomes a prototype `api_NAME` for each function. A file of this
  * directory that implements a group of functions defines them under these names, so the compiler compares each
  * definition with what modules are compiled against, and the linker finds each name that has no definition. */
-#ifndef MODULE_API_H
-#define MODULE_API_H
+#pragma once
 #define VALKEYMODULE_CORE
 #include "lib/text/slice.h"
 #include "module/valkeymodule.h"
@@ -24,4 +23,3 @@ API_PROTOTYPE_(int, ReplyRaw, (ValkeyModuleCtx * ctx, const char *proto, size_t 
 struct module;
 /* What a module gets for a name, with the prefix ValkeyModule_ or RedisModule_. NULL: unknown. */
 void *api_find(const char *name);
-#endif

@@ -4,8 +4,7 @@
  * blocking.h) until the module calls UnblockClient(), from any thread, or until its time is up. Then the server calls
  * the module's reply or timeout function. The struct lives until both the wait has ended and the module has let it go.
  * A client that waits for keys is served without the module: its struct lives until the wait has ended. */
-#ifndef MODULE_BLOCKED_H
-#define MODULE_BLOCKED_H
+#pragma once
 #include "module/context.h"
 #include "net/event_loop.h"
 
@@ -37,4 +36,3 @@ void blocked_serve(struct ValkeyModuleCtx *ctx, struct ValkeyModuleBlockedClient
 /* The wait for which the command is called again; NULL: the call is a new one. */
 struct ValkeyModuleBlockedClient *blocked_of_call(const struct call *call);
 void blocked_before_wait(void); /* serves those that could not be served within a call or a load */
-#endif

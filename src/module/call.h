@@ -1,6 +1,5 @@
 /* call.h: Call: a module calls a command of the server or of another module. */
-#ifndef MODULE_CALL_H
-#define MODULE_CALL_H
+#pragma once
 #include "module/call_reply.h"
 #include "module/context.h"
 
@@ -13,4 +12,3 @@ struct ValkeyModuleCallReply *call_argv(struct ValkeyModuleCtx *ctx, int argc, s
                                         int flags);
 /* The reply of a command that has blocked is freed. */
 void call_promise_freed(struct ValkeyModuleCallReply *reply);
-#endif

@@ -1,6 +1,5 @@
 /* call_reply.h: ValkeyModuleCallReply: the reply of a command that a module has called, as a tree. */
-#ifndef MODULE_CALL_REPLY_H
-#define MODULE_CALL_REPLY_H
+#pragma once
 #include "module/api.h"
 
 struct call_promise;
@@ -27,4 +26,3 @@ struct ValkeyModuleCallReply *call_reply_error(struct slice text);
 void call_reply_set_context(struct ValkeyModuleCallReply *reply, struct ValkeyModuleCtx *ctx);
 struct slice call_reply_proto(const struct ValkeyModuleCallReply *reply);
 bool call_reply_is_resp3(const struct ValkeyModuleCallReply *reply);
-#endif

@@ -1,6 +1,5 @@
 /* commands.h: commands of modules. Each is a row like the server's own, which exists while its module is loaded. */
-#ifndef MODULE_COMMANDS_H
-#define MODULE_COMMANDS_H
+#pragma once
 #include "module/module.h"
 
 struct ValkeyModuleCommand {
@@ -13,4 +12,3 @@ struct ValkeyModuleCommand {
     struct command_spec spec[2];          /* a table of one row */
     struct ValkeyModuleCommandInfo *info; /* copies of what SetCommandInfo got; NULL: it was not called */
 };
-#endif

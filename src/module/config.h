@@ -1,6 +1,5 @@
 /* config.h: options of modules: what loading them needs. See config.c. */
-#ifndef MODULE_CONFIG_H
-#define MODULE_CONFIG_H
+#pragma once
 #include "module/module.h"
 
 void module_configs_start(void);         /* before the configuration is read */
@@ -11,4 +10,3 @@ void module_configs_begin(int options, const struct slice *pairs);
 bool module_configs_end(const struct module *module, int options);
 /* The load with names and values has ended, in whatever way. */
 void module_configs_forget(void);
-#endif

@@ -1,7 +1,6 @@
 /* context.h: ValkeyModuleCtx: what a function of a module acts on: the module, a client or none, a database, and where
  * replies go. The server passes one to each function of a module that it calls; threads have their own. */
-#ifndef MODULE_CONTEXT_H
-#define MODULE_CONTEXT_H
+#pragma once
 #include "module/api.h"
 #include "module/module.h"
 #include "module/strings.h"
@@ -77,4 +76,3 @@ void context_yield_end(void);                          /* of the context that ha
 void context_blocks_free(struct ValkeyModuleCtx *ctx); /* memory of PoolAlloc */
 void client_info_write(const struct client *client, ValkeyModuleClientInfoV1 *info); /* but for the version */
 struct ValkeyModuleString *context_string(struct ValkeyModuleCtx *ctx, struct slice bytes);
-#endif

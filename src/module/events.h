@@ -1,6 +1,5 @@
 /* events.h: server events that modules subscribe to. */
-#ifndef MODULE_EVENTS_H
-#define MODULE_EVENTS_H
+#pragma once
 #include "module/module.h"
 
 void module_events_start(void);
@@ -9,4 +8,3 @@ void module_events_cron(void);
 void module_events_before_wait(void);
 void module_events_shutdown(void);
 void module_jobs_before_wait(void); /* runs jobs of AddPostNotificationJob that no command has run */
-#endif

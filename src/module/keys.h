@@ -2,8 +2,7 @@
  *
  * An open key has the name and not the entry: each function looks the entry up again. So a key that the module changes
  * through Call, or that expires, is never a dangling pointer. */
-#ifndef MODULE_KEYS_H
-#define MODULE_KEYS_H
+#pragma once
 #include "module/context.h"
 #include "server/notify.h"
 #include "store/zset.h"
@@ -37,4 +36,3 @@ bool key_has_type(const struct entry *entry, enum value_type type, bool creates)
 void key_removed(struct ValkeyModuleKey *key, bool empty);
 /* A key for a callback, on the stack: not to be closed. */
 void key_init(struct ValkeyModuleKey *key, struct ValkeyModuleCtx *ctx, struct ValkeyModuleString *name, int mode);
-#endif

@@ -15,8 +15,7 @@
  *   events.c      keyspace events and server events          clients.c          clients, ACL, authentication
  *
  * All runs on the main thread, or on a thread that holds the lock of threads.h. */
-#ifndef MODULE_MODULE_H
-#define MODULE_MODULE_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/output.h"
 #include "module/api.h"
@@ -88,4 +87,3 @@ void module_forks_drop(struct module *module);
 void module_engines_drop(struct module *module);
 
 extern const struct feature module_feature;
-#endif

@@ -1,6 +1,5 @@
 /* strings.h: ValkeyModuleString: a counted byte string that modules hold references to. */
-#ifndef MODULE_STRINGS_H
-#define MODULE_STRINGS_H
+#pragma once
 #include "module/api.h"
 
 /* The bytes are followed by a NUL. A string with one reference may be changed in place; the bytes then move. */
@@ -23,4 +22,3 @@ static inline struct slice module_string_slice(const struct ValkeyModuleString *
 struct ValkeyModuleString **module_strings_of(int argc, const struct slice *argv);
 struct ValkeyModuleString **module_strings_try_of(int argc, const struct slice *argv); /* NULL: out of memory */
 void module_strings_free(int argc, struct ValkeyModuleString **argv);
-#endif

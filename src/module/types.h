@@ -1,6 +1,5 @@
 /* types.h: value types of modules: store/extension.h with the methods of a module. */
-#ifndef MODULE_TYPES_H
-#define MODULE_TYPES_H
+#pragma once
 #include "lib/system/relocate.h"
 #include "module/context.h"
 #include "store/extension.h"
@@ -31,4 +30,3 @@ void module_types_withdraw(struct module *module);
 /* types_defrag.c */
 uint64_t module_type_relocate(const struct extension_type *extension, const struct extension_place *place, void **value,
                               uint64_t cursor, struct relocation *r);
-#endif

@@ -1,6 +1,5 @@
 /* users.h: ValkeyModuleUser: users that modules create, or those of the server that they name. */
-#ifndef MODULE_USERS_H
-#define MODULE_USERS_H
+#pragma once
 #include "module/context.h"
 #include "server/clients/user.h"
 
@@ -12,4 +11,3 @@ struct ValkeyModuleUser {
  * runs. */
 struct user *context_user(struct ValkeyModuleCtx *ctx);
 void module_users_start(void);
-#endif

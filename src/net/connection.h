@@ -47,8 +47,7 @@
  * Threads
  *   A connection belongs to the thread of its loop. A listener may place an accepted connection on another thread's
  *   loop; remote.h describes how its user works with it from its own thread. */
-#ifndef NET_CONNECTION_H
-#define NET_CONNECTION_H
+#pragma once
 #include "lib/system/must.h"
 #include "lib/text/output.h"
 #include "net/event_loop.h"
@@ -353,4 +352,3 @@ const struct transport *transport_find(const char *name); /* NULL: not compiled 
 static inline const char *transport_name(const struct transport *transport) {
     return transport->name;
 }
-#endif

@@ -18,8 +18,7 @@
  * Everything here belongs to the loop's thread, except event_loop_wake() and event_loop_post(). A handler may add,
  * change and remove any descriptor or timer, including its own. A removed one is not called again, even if its event
  * was already fetched. Free objects that handlers on the stack may still use through event_loop_defer(). */
-#ifndef NET_EVENT_LOOP_H
-#define NET_EVENT_LOOP_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -161,4 +160,3 @@ struct event_loop_stats {
     uint64_t longest_us; /* between two sleeps */
 };
 const struct event_loop_stats *event_loop_stats(const struct event_loop *loop);
-#endif

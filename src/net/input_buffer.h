@@ -11,8 +11,7 @@
  * A read is: input_buffer_space(); then the bytes; input_buffer_take(); `readable`; input_buffer_settle().
  *
  * Not thread-safe: a buffer belongs to the thread of its connection. */
-#ifndef NET_INPUT_BUFFER_H
-#define NET_INPUT_BUFFER_H
+#pragma once
 #include "net/connection.h"
 
 enum { INPUT_SHARED_SIZE = 64 * 1024 };
@@ -51,4 +50,3 @@ bool input_buffer_settle(struct input_buffer *b, struct connection *conn, struct
 /* Frees memory that holds no unconsumed bytes. Not while `readable` runs. */
 void input_buffer_trim(struct input_buffer *b, struct connection *conn);
 void input_buffer_free(struct input_buffer *b);
-#endif

@@ -11,8 +11,7 @@
  *
  * Rejected: this queue for remote.c. Its output is written into messages, which become the end's property when they are
  * sent: a queue of segments in front of them would allocate memory for each. */
-#ifndef NET_OUTPUT_QUEUE_H
-#define NET_OUTPUT_QUEUE_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/system/must.h"
 #include "lib/text/output.h"
@@ -95,4 +94,3 @@ static inline struct output_chunk *output_queue_move_out(const struct output_que
     must(chunk->segments > 0);
     return --chunk->segments == 0 && chunk != q->chunk ? chunk : NULL;
 }
-#endif

@@ -1,7 +1,6 @@
 /* pin.h: pins threads to CPUs and finds the completion vector whose interrupt those CPUs serve. A cpulist has the
  * format of taskset and the kernel: "0-3,8", "0,2,4", "0-7:2" (every second CPU). */
-#ifndef NET_PIN_H
-#define NET_PIN_H
+#pragma once
 #include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,4 +21,3 @@ extern const struct pin_trees pin_trees_here;
  * files: call it during set-up, not on the hot path. */
 int pin_completion_vector(const struct pin_trees *trees, const char *device, int vectors, const cpu_set_t *cpus,
                           char *reason, size_t reason_size);
-#endif

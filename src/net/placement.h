@@ -13,8 +13,7 @@
  * destroyed. Nothing waits for that; `ended` reports it. So the owner of a value may change, replace or delete it at
  * any time (blob_is_shared() is true meanwhile), and a peer that neither dies nor lets a transfer complete keeps the
  * blob: the owner of the connection bounds that, and closes the connection. */
-#ifndef NET_PLACEMENT_H
-#define NET_PLACEMENT_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "net/connection.h"
 #include <stdint.h>
@@ -51,4 +50,3 @@ struct placement {
 bool conn_places(const struct connection *conn);
 /* Takes the placement over. An output that cannot carry it out ends it at once (-ECANCELED). */
 void output_place(struct output *out, struct placement *placement);
-#endif

@@ -61,8 +61,7 @@
  *   Parsing in place without consuming: it saves one copy of the request on the worker's core, but over sockets all
  *   connections read into one buffer, and reading would have to be paused for every request, two system calls.
  *   A lock for each connection. */
-#ifndef NET_REMOTE_H
-#define NET_REMOTE_H
+#pragma once
 #include "net/connection.h"
 
 enum { REMOTE_AT_HOME_MAX = 1024 * 1024, REMOTE_DESCRIBED_MAX = 192 };
@@ -222,4 +221,3 @@ struct connection *remote_take(struct connection *conn);
 struct connection *remote_adopt(struct remote_worker *worker, struct connection *conn);
 /* The worker's thread has ended. */
 void remote_worker_stopped(struct remote_worker *worker);
-#endif

@@ -1,7 +1,6 @@
 /* remote_private.h: shared by the two halves of a remote connection: remote.c and remote_move.c (home),
  * and remote_worker.c (the end). */
-#ifndef NET_REMOTE_PRIVATE_H
-#define NET_REMOTE_PRIVATE_H
+#pragma once
 #include "net/remote.h"
 #include <pthread.h>
 
@@ -67,4 +66,3 @@ void remote_home_left(struct remote *r, const struct remote_message *message);
 /* remote_worker.c */
 /* Makes the two halves, which are not connected by messages yet. */
 struct opened_message *remote_halves_new(struct remote_worker *worker, struct connection *conn);
-#endif

@@ -8,8 +8,7 @@
  *     use the line, which points into the input; then conn_consume(conn, (size_t)used)
  *
  * A caller that reads on, or may close the connection, while it uses the line copies the line first. Any thread. */
-#ifndef NET_REPLY_LINE_H
-#define NET_REPLY_LINE_H
+#pragma once
 #include "lib/text/slice.h"
 #include <errno.h>
 #include <sys/types.h>
@@ -24,4 +23,3 @@ static inline ssize_t reply_line_read(struct slice input, size_t max, struct sli
     *line = slice_make(input.data, len && end[-1] == '\r' ? len - 1 : len);
     return (ssize_t)len + 1;
 }
-#endif

@@ -5,11 +5,9 @@
  * lookup that its first call started.
  *
  * For one thread of the process. */
-#ifndef NET_RESOLVER_H
-#define NET_RESOLVER_H
+#pragma once
 #include "net/connection.h"
 
 /* Returns 0 with the first address of the host; -ENOENT: the name does not resolve; -EAGAIN: it is being looked up for
  * the first time. The answer is the last one: if it is older than a second, the name is looked up again meanwhile. */
 int resolver_find(const char *host, struct address *found);
-#endif

@@ -18,8 +18,7 @@
  * A reply has at most `reply_max` bytes, and a longer one ends the connection. An element of a reply takes up to 100
  * bytes, so a peer that sends the shortest elements can make it take 25 times `reply_max`. If the peer does not read,
  * at most `pending_max` requests and `output_max` bytes wait; the next send fails. */
-#ifndef NET_RESP_CLIENT_H
-#define NET_RESP_CLIENT_H
+#pragma once
 #include "lib/text/slice.h"
 #include "net/connection.h"
 #include "resp/reply_reader.h"
@@ -60,4 +59,3 @@ bool resp_client_is_open(const struct resp_client *client);
 unsigned resp_client_pending(const struct resp_client *client); /* requests without a reply */
 /* The connection, for its addresses; NULL after the end. The owner does not read, write or close it. */
 struct connection *resp_client_connection(const struct resp_client *client);
-#endif

@@ -23,8 +23,7 @@
  *   makes the system calls, tls.c encrypts. Everything else is the same for both. A table may have a handshake. Then a
  *   connection is CONN_CONNECTING until the handshake is complete, for at most `handshake_timeout_ms` if the peer
  *   connected; a listener reports it only afterwards. */
-#ifndef NET_SOCKET_H
-#define NET_SOCKET_H
+#pragma once
 #include "net/connection.h"
 #include "net/input_buffer.h"
 #include "net/output_queue.h"
@@ -171,4 +170,3 @@ struct socket_listener {
 /* Starts to accept. The caller allocates the struct (mem_alloc); listener_close() frees it. Returns 0 or -errno. */
 int socket_listener_start(struct socket_listener *listener, const struct transport *transport, struct event_loop *loop,
                           const struct listen_options *options, int fd);
-#endif

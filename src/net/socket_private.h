@@ -1,7 +1,6 @@
 /* socket_private.h: shared by the files of socket.h: socket.c (reading, writing, closing, moving), socket_accept.c,
  * socket_connect.c, socket_linger.c and socket_pool.c. */
-#ifndef NET_SOCKET_PRIVATE_H
-#define NET_SOCKET_PRIVATE_H
+#pragma once
 #include "net/socket.h"
 
 enum {
@@ -38,4 +37,3 @@ void socket_linger_end(struct socket_connection *s);
 /* socket_accept.c */
 /* Ends an accepted connection before its handshake is complete. */
 void socket_arrival_drop(struct socket_connection *s);
-#endif

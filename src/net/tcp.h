@@ -1,6 +1,5 @@
 /* tcp.h: the parts of tcp.c that every transport over TCP shares. See connection.h for what they do. */
-#ifndef NET_TCP_H
-#define NET_TCP_H
+#pragma once
 #include "net/connection.h"
 
 struct connection *tcp_connect(const struct transport *transport, struct event_loop *loop,
@@ -15,4 +14,3 @@ int tcp_set_nodelay(struct connection *conn, bool on);
 #define TCP_OPERATIONS                                                                                                 \
     SOCKET_OPERATIONS, .address = tcp_address, .is_local = tcp_is_local, .set_keepalive = tcp_set_keepalive,           \
                        .set_nodelay = tcp_set_nodelay
-#endif

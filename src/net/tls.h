@@ -23,8 +23,7 @@
  *
  * Errors
  *   conn->error is EPROTO, or the socket's errno; conn_error_text() has OpenSSL's text. */
-#ifndef NET_TLS_H
-#define NET_TLS_H
+#pragma once
 #include "net/connection.h"
 
 enum tls_role { TLS_SERVER, TLS_CLIENT };
@@ -76,4 +75,3 @@ extern struct tls_stats tls_stats;
 extern _Atomic bool tls_writes_blocked;
 
 extern const struct transport transport_tls;
-#endif

@@ -1,7 +1,6 @@
 /* tls_private.h: what the TLS transports share: tls.c (sockets), rdma/tls.c (RDMA), tls_context.c and tls_session.c.
  * Functions without a remark are for the thread of the session's connection. */
-#ifndef NET_TLS_PRIVATE_H
-#define NET_TLS_PRIVATE_H
+#pragma once
 #include "net/tls.h"
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -48,4 +47,3 @@ int tls_session_failed(const SSL *ssl, int result, int error, char text[static T
 /* A server's handshake is complete: counts it, and returns conn_peer_names(), which the caller frees (mem_free). */
 char *tls_session_accepted(SSL *ssl);
 char *tls_session_certificate(const SSL *ssl); /* conn_peer_certificate(), likewise */
-#endif

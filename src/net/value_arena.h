@@ -11,8 +11,7 @@
  *
  * Any thread may take and give blocks. The bytes count as used memory (lib/system/memory.h), like any other allocation.
  */
-#ifndef NET_VALUE_ARENA_H
-#define NET_VALUE_ARENA_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -83,4 +82,3 @@ static inline const struct value_region *value_arena_region(const void *address)
     size_t offset = (size_t)((const char *)address - value_arena_map.base);
     return offset < value_arena_map.size ? value_arena_map.regions[offset >> VALUE_GRANULE_BITS] : NULL;
 }
-#endif

@@ -22,8 +22,7 @@
  * machine. With everysec a crash of the machine loses the writes of the last second, at most two.
  *
  * Main thread only, except for the jobs of aof_sync.c. */
-#ifndef PERSISTENCE_AOF_H
-#define PERSISTENCE_AOF_H
+#pragma once
 #include "lib/text/output.h"
 #include "server/command/command.h"
 #include "server/config/config.h"
@@ -64,4 +63,3 @@ void aof_restart(void);
 /* The same if `rdb` is a synced RDB file with exactly this data set: moves it and makes it the base, if
  * aof-use-rdb-preamble is set. If that fails, starts a rewrite and leaves the file. */
 void aof_restart_from(const char *rdb);
-#endif

@@ -1,6 +1,5 @@
 /* aof_private.h: shared by the aof_*.c files. See aof.h. */
-#ifndef PERSISTENCE_AOF_PRIVATE_H
-#define PERSISTENCE_AOF_PRIVATE_H
+#pragma once
 #include "formats/aof_manifest.h"
 #include "formats/sink.h"
 #include "lib/text/blob.h"
@@ -160,4 +159,3 @@ struct aof_entries { /* private */
 void aof_entries_begin(struct aof_entries *entries, struct output *out);
 int aof_entries_add(struct aof_entries *entries, int db, const struct entry *entry);
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace);
-#endif

@@ -22,8 +22,7 @@
  * One save runs at a time (child_active()). child_kill() ends it by either method.
  *
  * Main thread, except where it says something else. */
-#ifndef PERSISTENCE_BACKGROUND_SAVE_H
-#define PERSISTENCE_BACKGROUND_SAVE_H
+#pragma once
 #include "formats/rdb_file.h"
 #include "server/cluster_hooks.h"
 #include "server/process/child.h"
@@ -104,4 +103,3 @@ int save_write(struct sink *sink, const struct save_content *content);
 /* For the methods: the parameters of the RDB file. */
 enum { SAVE_AUX_MAX = REPL_AUX_MAX + CLUSTER_AUX_MAX };
 struct rdb_save_params save_params(struct rdb_aux aux[static SAVE_AUX_MAX], const struct save_content *content);
-#endif

@@ -35,8 +35,7 @@
  * every command.
  *
  * Main thread, except where it says something else. */
-#ifndef PERSISTENCE_FORKLESS_H
-#define PERSISTENCE_FORKLESS_H
+#pragma once
 #include "persistence/background_save.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,4 +60,3 @@ struct forkless_stats forkless_stats(void);
 
 /* For tests that have no event loop: gives one part, or looks whether the thread has finished. False: none runs. */
 bool forkless_step(void);
-#endif

@@ -4,8 +4,7 @@
  * commands get -LOADING except those that are allowed then (INFO, CONFIG, SHUTDOWN …), and signals are handled.
  *
  * A reader of any format calls loading_begin(), attaches its source, reads, and calls loading_end(). */
-#ifndef PERSISTENCE_LOADING_H
-#define PERSISTENCE_LOADING_H
+#pragma once
 #include "formats/rdb_file.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,4 +60,3 @@ int loading_read_copy(struct source *source, struct keyspace *into, enum copy_ch
 
 /* At start: loads the append-only file or the RDB file. Exits the process if it cannot be read. */
 void loading_at_start(void);
-#endif

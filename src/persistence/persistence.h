@@ -11,8 +11,7 @@
  * and then renamed.
  *
  * Main thread only, except for the jobs of aof_sync.c. persistence_feature lists the tables and parts. */
-#ifndef PERSISTENCE_PERSISTENCE_H
-#define PERSISTENCE_PERSISTENCE_H
+#pragma once
 #include "server/command/command.h"
 #include "server/config/config.h"
 #include "server/debug/debug.h"
@@ -42,4 +41,3 @@ extern const struct debug_subcommand debug_reload_subcommands[];
 extern const struct server_part snapshot_part;
 
 void persistence_delay(int microseconds); /* sleeps for key_save_delay or key_load_delay */
-#endif

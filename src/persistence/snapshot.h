@@ -1,6 +1,5 @@
 /* snapshot.h: writes the data set to an RDB file, and keeps the results of past snapshots. */
-#ifndef PERSISTENCE_SNAPSHOT_H
-#define PERSISTENCE_SNAPSHOT_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "persistence/background_save.h"
 #include <stdbool.h>
@@ -41,4 +40,3 @@ int snapshot_start_with(const struct save_content *content); /* by bgsave-defaul
 bool snapshot_running(void);                                 /* a background save, by any method */
 /* The file of the running or last background save, whatever CONFIG SET has made of dir and dbfilename since. */
 const char *snapshot_path(void);
-#endif

@@ -2,8 +2,7 @@
  *
  * A message is encoded once per protocol and written to every subscriber as a push: first to the subscribers of the
  * channel, then to those of each matching pattern, in the order in which they subscribed. Main thread only. */
-#ifndef PUBSUB_PUBSUB_H
-#define PUBSUB_PUBSUB_H
+#pragma once
 #include "server/command/command.h"
 #include "server/config/config.h"
 
@@ -37,4 +36,3 @@ struct feature;
 extern const struct feature pubsub_feature;
 extern const struct config_option notification_options[]; /* notifications.c: notify-keyspace-events */
 void pubsub_init(void);
-#endif

@@ -1,7 +1,5 @@
 /* debug.h: the subcommands of DEBUG about replication. */
-#ifndef REPL_DEBUG_H
-#define REPL_DEBUG_H
+#pragma once
 #include "server/debug/debug.h"
 
 extern const struct debug_subcommand repl_debug_subcommands[];
-#endif

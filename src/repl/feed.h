@@ -1,6 +1,5 @@
 /* feed.h: writes propagated commands to the replication stream (stream.h). */
-#ifndef REPL_FEED_H
-#define REPL_FEED_H
+#pragma once
 #include "lib/text/slice.h"
 #include "server/clients/client.h"
 #include "server/server.h"
@@ -25,4 +24,3 @@ static inline bool repl_offset_is_final(void) {
  * No partial synchronization gives such a command to a replica that does not know it: the offset before which the last
  * one begins, or at it; -1: there was none. primary/replicas.h has what writers of such commands call. */
 extern int64_t repl_own_commands_at;
-#endif

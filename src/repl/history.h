@@ -1,6 +1,5 @@
 /* history.h: the history of this server's data: its id, and the second id (repl.h explains them). Main thread only. */
-#ifndef REPL_HISTORY_H
-#define REPL_HISTORY_H
+#pragma once
 #include "lib/text/slice.h"
 #include "server/role.h"
 #include <stdbool.h>
@@ -36,4 +35,3 @@ void repl_history_read_local_changes(struct slice name, struct slice value, stru
 /* Called at start, before and after the data set is loaded: collects the AUX fields, and restores their position. */
 void repl_history_start(void);
 void repl_history_loaded(void);
-#endif

@@ -15,8 +15,7 @@
  * and the connection refuses them. It uses the ordinary one, inside TLS.
  *
  * Main thread only. */
-#ifndef REPL_LINK_TRANSPORT_H
-#define REPL_LINK_TRANSPORT_H
+#pragma once
 #include "lib/text/slice.h"
 #include "net/connection.h"
 #include "server/config/config.h"
@@ -49,4 +48,3 @@ void link_send_auth(struct connection *conn);
 /* INFO: the link's transport, why it fell back to TCP, and the progress of pulled synchronizations. */
 struct output;
 void link_write_info(struct output *out);
-#endif

@@ -48,9 +48,7 @@
  *         redirect.h          -REDIRECT for clients that declared the capability
  *
  * The role itself (primary or replica, of which server, state of the link) is in server/role.h. Main thread only. */
-#ifndef REPL_REPL_H
-#define REPL_REPL_H
+#pragma once
 #include "server/feature.h"
 
 extern const struct feature repl_feature;
-#endif

@@ -1,8 +1,7 @@
 /* roles.h: changes of this server's role, for all who decide about it: REPLICAOF, FAILOVER, synchronous replication and
  * the cluster. The role itself is in server/role.h; the replica's side (replica/link.c) carries the changes out.
  * Main thread only. */
-#ifndef REPL_ROLES_H
-#define REPL_ROLES_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 
@@ -29,4 +28,3 @@ struct repl_role_hooks { /* what these functions call */
     void (*end_waits)(void);
 };
 extern const struct repl_role_hooks *repl_role_hooks; /* the replica's side installs them before the server starts */
-#endif

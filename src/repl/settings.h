@@ -1,6 +1,5 @@
 /* settings.h: the options of replication, for both sides. Units as in valkey.conf. */
-#ifndef REPL_SETTINGS_H
-#define REPL_SETTINGS_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,4 +32,3 @@ struct pull_settings {       /* of snapshots that replicas fetch by RDMA READ: p
     int max_wait_ms;
 };
 extern struct pull_settings pull_settings;
-#endif

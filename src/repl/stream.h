@@ -14,8 +14,7 @@
  * Without a backlog and without readers nothing is written, and repl_stream_active() is false.
  *
  * Main thread only. */
-#ifndef REPL_STREAM_H
-#define REPL_STREAM_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/blob.h"
 #include "lib/text/output.h"
@@ -80,4 +79,3 @@ struct repl_stream_memory {
     size_t peak;
 };
 struct repl_stream_memory repl_stream_memory(void);
-#endif

@@ -3,8 +3,7 @@
  * A function named after a RESP3 type writes its RESP2 equivalent if the protocol is 2: a map becomes a flat array, a
  * null "$-1", a double a bulk string, and so on. Functions for aggregates write only the head; the caller writes the
  * elements. */
-#ifndef RESP_REPLY_H
-#define RESP_REPLY_H
+#pragma once
 #include "lib/text/output.h"
 #include <stdint.h>
 
@@ -72,4 +71,3 @@ struct reply_deferred {
 };
 void reply_deferred_begin(struct reply *r, struct reply_deferred *deferred);
 void reply_deferred_end(struct reply *r, struct reply_deferred *deferred, enum reply_aggregate kind, size_t len);
-#endif

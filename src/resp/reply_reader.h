@@ -8,8 +8,7 @@
  *
  * The readers do not trust announced sizes: memory grows with the bytes that arrive; nesting and lengths are
  * limited. */
-#ifndef RESP_REPLY_READER_H
-#define RESP_REPLY_READER_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -94,4 +93,3 @@ void reply_reader_init(struct reply_reader *reader);
 void reply_reader_free(struct reply_reader *reader);
 /* Reads up to the end of one reply. Sets *used to the bytes consumed, with every status. */
 enum reply_status reply_read(struct reply_reader *reader, struct slice input, size_t *used);
-#endif

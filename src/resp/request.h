@@ -20,8 +20,7 @@
  *
  * A large argument that is complete in the input is a slice like any other. argc may be 0 (an empty line, *0, *-1):
  * nothing to execute. */
-#ifndef RESP_REQUEST_H
-#define RESP_REQUEST_H
+#pragma once
 #include "lib/text/blob.h"
 #include "lib/text/slice.h"
 #include <stdint.h>
@@ -135,4 +134,3 @@ void request_write(struct output *out, int argc, const struct slice *argv);
 void request_write_count(struct output *out, size_t argc);
 void request_write_argument(struct output *out, struct slice argument);
 void request_write_blob(struct output *out, struct blob *argument);
-#endif

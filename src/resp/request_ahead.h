@@ -4,8 +4,7 @@
  * prefetch the memory that these requests need while it executes others. The result is a hint: the scan stops at
  * anything unusual (an inline request, a length of more than a few digits, an incomplete request), reports no errors
  * and changes no state; the reader of request.h validates the requests. */
-#ifndef RESP_REQUEST_AHEAD_H
-#define RESP_REQUEST_AHEAD_H
+#pragma once
 #include "lib/text/slice.h"
 
 /* Reads up to `max` requests; sets *scanned to the bytes of input they take. Returns the number of keys, which is lower
@@ -15,4 +14,3 @@ size_t requests_ahead(struct slice input, struct slice *keys, size_t max, size_t
  * request, it has more than `max` arguments, or it is unusual. The reader may still refuse it, but finds the same
  * arguments if it does not. */
 int request_ahead(struct slice input, struct slice *argv, int max, size_t *size);
-#endif

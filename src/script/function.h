@@ -1,8 +1,7 @@
 /* function.h: libraries of functions. A library is code that registers functions. The names of functions are unique
  * among all libraries, ignoring case. Libraries are part of the data set: they are saved, loaded and propagated. Main
  * thread only. */
-#ifndef SCRIPT_FUNCTION_H
-#define SCRIPT_FUNCTION_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/slice.h"
 #include "script/script_engine.h"
@@ -45,4 +44,3 @@ enum library_restore { LIBRARY_RESTORE_APPEND, LIBRARY_RESTORE_REPLACE, LIBRARY_
 /* Replaces the current libraries by a set of libraries, or adds the set, as a whole: FUNCTION RESTORE. Returns NULL or
  * the error. */
 const char *libraries_restore(const struct slice *codes, size_t count, enum library_restore policy, bool limited);
-#endif

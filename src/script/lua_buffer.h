@@ -1,7 +1,6 @@
 /* lua_buffer.h: a growing text in the interpreter's memory: a userdata on the stack, which an error frees. Growing may
  * raise the error "not enough memory". */
-#ifndef SCRIPT_LUA_BUFFER_H
-#define SCRIPT_LUA_BUFFER_H
+#pragma once
 #include <lauxlib.h>
 #include <stdint.h>
 #include <string.h>
@@ -49,4 +48,3 @@ static inline void lua_buffer_append_byte(struct lua_buffer *buffer, unsigned by
 static inline void lua_buffer_push(struct lua_buffer *buffer) { /* pushes it as a string */
     lua_pushlstring(buffer->lua, buffer->data, buffer->len);
 }
-#endif

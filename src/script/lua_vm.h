@@ -10,8 +10,7 @@
  *
  * Lua code runs only in protected calls, whose error handler adds the position to the error. A failed allocation is the
  * Lua error "not enough memory". Main thread only, except lua_vm_free(), which any thread may call. */
-#ifndef SCRIPT_LUA_VM_H
-#define SCRIPT_LUA_VM_H
+#pragma once
 #include "lib/text/slice.h"
 #include <lua.h>
 #include <stdint.h>
@@ -95,4 +94,3 @@ void lua_write_reply(lua_State *lua, struct reply *reply); /* pops the value */
 int lua_open_cjson(lua_State *lua);
 int lua_open_cmsgpack(lua_State *lua);
 int lua_open_struct(lua_State *lua);
-#endif

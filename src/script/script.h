@@ -7,8 +7,7 @@
  *   script_options.c      options and INFO
  *   script_debug.h        debugging sessions; lua_debug.c: the debugger
  *   lua_vm.h              the interpreter: sandbox, conversion of values, `redis`, cjson, cmsgpack, struct */
-#ifndef SCRIPT_SCRIPT_H
-#define SCRIPT_SCRIPT_H
+#pragma once
 #include "server/command/command.h"
 
 extern const struct command_spec script_commands[], function_commands[];
@@ -41,4 +40,3 @@ lua_State *script_vm(void); /* of EVAL; NULL: there is none */
 void script_cache_flush(bool in_background);
 /* A set of script_flag; SCRIPT_WITHOUT_SHEBANG for a malformed or unknown script. */
 uint32_t script_flags(struct slice text_or_digest, bool is_digest);
-#endif

@@ -16,8 +16,7 @@
  *
  * If the client disconnects, a forked session ends; a script in the server runs to its end without the debugger. Main
  * thread only. */
-#ifndef SCRIPT_SCRIPT_DEBUG_H
-#define SCRIPT_SCRIPT_DEBUG_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 
@@ -49,4 +48,3 @@ void script_session_format(const char *format, ...) __attribute__((format(printf
 void script_session_flush(void);
 /* Must be called periodically while the script runs. True: the script was killed and must end. */
 bool script_session_poll(void);
-#endif

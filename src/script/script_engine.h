@@ -2,8 +2,7 @@
  *
  * Lua is the engine of scripts without such a line; its interpreter is in this directory. Other engines are registered
  * at run time, and removed with all that they have compiled. Main thread only. */
-#ifndef SCRIPT_SCRIPT_ENGINE_H
-#define SCRIPT_SCRIPT_ENGINE_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/output.h"
 #include "script/lua_vm.h"
@@ -58,4 +57,3 @@ void script_engines_write(struct output *out); /* the section of INFO */
 /* script_eval.c and function.c: forget what the engine has compiled. */
 void script_cache_drop(const struct script_engine *engine);
 void libraries_drop(const struct script_engine *engine);
-#endif

@@ -9,8 +9,7 @@
  * loop. Clients get the error BUSY, except for commands with the flag allow_busy. The server does not read from the
  * calling client until the script ends. SCRIPT KILL and FUNCTION KILL end a script that has not written anything. Main
  * thread only. */
-#ifndef SCRIPT_SCRIPT_RUN_H
-#define SCRIPT_SCRIPT_RUN_H
+#pragma once
 #include "server/command/command.h"
 #include "server/debug/debug.h"
 
@@ -76,4 +75,3 @@ struct script_settings {
     bool insecure_api;
 };
 extern struct script_settings script_settings;
-#endif

@@ -1,6 +1,5 @@
 /* script_shebang.h: the line "#!lua name=library flags=no-writes,allow-oom" at the beginning of a script or library. */
-#ifndef SCRIPT_SCRIPT_SHEBANG_H
-#define SCRIPT_SCRIPT_SHEBANG_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,4 +17,3 @@ static inline bool script_has_shebang(struct slice text) {
 /* Read the line of a script or of a library. Return NULL, or the error, which is valid until the next call. */
 const char *script_shebang_read(struct slice text, struct script_shebang *shebang);
 const char *library_shebang_read(struct slice text, struct script_shebang *shebang);
-#endif

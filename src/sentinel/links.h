@@ -2,8 +2,7 @@
  *
  * Each link has a resp_client for commands and, to a server, one for its subscription. With `sentinel rdma yes` a link
  * whose server refuses TCP tries RDMA at the same port, and TCP again when that fails. */
-#ifndef SENTINEL_LINKS_H
-#define SENTINEL_LINKS_H
+#pragma once
 #include "sentinel/protocol/sentinel.h"
 
 void sentinel_links_dial(void *context, struct sentinel_link *link, enum link_kind kind);
@@ -14,4 +13,3 @@ bool sentinel_links_own_address(void *context, const struct sentinel_link *link,
                                 int *port);
 const char *sentinel_links_transport(const struct sentinel_link *link); /* of its commands; "" if it is not open */
 extern const char sentinel_hello_channel[];
-#endif

@@ -4,8 +4,7 @@
  * script-retry-delay, which doubles each time, at most SCRIPTS_TRIES times. Another status is an error. A script
  * that runs for longer than script-max-runtime is killed, and run again. The queue is limited: if it is full, the
  * oldest script that does not run is dropped. */
-#ifndef SENTINEL_SCRIPTS_H
-#define SENTINEL_SCRIPTS_H
+#pragma once
 #include <stddef.h>
 
 enum { SCRIPTS_QUEUE = 256, SCRIPTS_RUNNING = 16, SCRIPTS_TRIES = 10, SCRIPT_ARGUMENTS = 16 };
@@ -17,4 +16,3 @@ size_t scripts_queued(void);
 size_t scripts_running(void);
 struct reply;
 void scripts_reply(struct reply *reply); /* SENTINEL PENDING-SCRIPTS */
-#endif

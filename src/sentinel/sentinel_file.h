@@ -6,8 +6,7 @@
  * The file is rewritten whenever the state changes. It keeps comments and other lines, and each directive's place. A
  * thread writes it beside its path, syncs it and renames it (lib/system/file_writer.h), so a crash leaves a whole file.
  * A message that depends on the saved state is sent after sentinel_file_settle(). */
-#ifndef SENTINEL_SENTINEL_FILE_H
-#define SENTINEL_SENTINEL_FILE_H
+#pragma once
 #include "server/config/config.h"
 #include <stdbool.h>
 
@@ -23,4 +22,3 @@ void sentinel_file_save(bool durable); /* soon; durable: before the next settle(
 int sentinel_file_settle(void);
 int sentinel_file_flush(void); /* saves now and waits; 0 or -errno */
 void sentinel_file_turn(void); /* at the end of a turn: starts to write what has changed */
-#endif

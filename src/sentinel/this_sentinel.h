@@ -12,8 +12,7 @@
  *
  * A Sentinel has no keys. main.c registers a second, smaller list of features for it, and only the commands of
  * sentinel_offers_command(). Main thread only. */
-#ifndef SENTINEL_THIS_SENTINEL_H
-#define SENTINEL_THIS_SENTINEL_H
+#pragma once
 #include "sentinel/protocol/sentinel.h"
 #include "server/feature.h"
 #include "server/command/command.h"
@@ -52,4 +51,3 @@ void sentinel_debug_run(struct call *call);
 void sentinel_no_such_group(struct call *call);
 /* Saves; replies OK, or an error that the change, which stays, is not on disk. */
 void sentinel_reply_saved(struct call *call);
-#endif

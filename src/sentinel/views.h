@@ -1,6 +1,5 @@
 /* views.h: instances as replies, and the section of INFO. */
-#ifndef SENTINEL_VIEWS_H
-#define SENTINEL_VIEWS_H
+#pragma once
 #include "resp/reply.h"
 #include "sentinel/protocol/sentinel.h"
 #include "server/stats/info.h"
@@ -11,4 +10,3 @@ void view_list(struct reply *reply, const struct instance_list *list);
 void view_primary_address(struct reply *reply, const struct instance *group, bool rdma);
 void view_info_cache(struct reply *reply, const struct instance *group);
 extern const struct info_section sentinel_sections[];
-#endif

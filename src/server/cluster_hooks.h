@@ -1,7 +1,6 @@
 /* cluster_hooks.h: hooks through which lower layers reach the cluster (src/cluster). They are installed at start, where
  * this server is a node of a cluster. Main thread only. */
-#ifndef SERVER_CLUSTER_HOOKS_H
-#define SERVER_CLUSTER_HOOKS_H
+#pragma once
 #include "formats/rdb_file.h"
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
@@ -70,4 +69,3 @@ extern void (*cluster_module_received)(struct slice sender, const struct cluster
 static inline size_t cluster_connections(void) {
     return __builtin_expect(cluster_hooks != NULL, 0) ? cluster_hooks->connections() : 0;
 }
-#endif

@@ -1,7 +1,6 @@
 /* db_key.h: a key of any database as one byte string, for tables that keep state about keys whether or not the keys
  * exist: 4 bytes of database number, then the key's name. */
-#ifndef SERVER_DB_KEY_H
-#define SERVER_DB_KEY_H
+#pragma once
 #include "lib/system/memory.h"
 #include "server/server.h"
 #include "store/keyspace.h"
@@ -35,4 +34,3 @@ static inline struct db *db_key_db(struct slice full) {
     memcpy(&id, full.data, sizeof id);
     return keyspace_db(server.keyspace, (int)id);
 }
-#endif

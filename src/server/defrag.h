@@ -11,8 +11,7 @@
  *
  * It needs an allocator that reports how full its slabs are (lib/system/relocate.h): jemalloc 5.3 as distributions ship
  * it. */
-#ifndef SERVER_DEFRAG_H
-#define SERVER_DEFRAG_H
+#pragma once
 #include "lib/system/relocate.h"
 
 /* For INFO. Hits are moved blocks and keys with moved blocks; misses those that stayed. */
@@ -25,4 +24,3 @@ struct defrag_stats {
 extern void (*defrag_more)(struct relocation *r);
 struct defrag_stats defrag_stats(void);
 void defrag_reset_stats(void); /* CONFIG RESETSTAT */
-#endif

@@ -7,8 +7,7 @@
  *     ticket = file_writer_submit(file.writer, file.path, content, true);      … written() … durable_file_stop(&file);
  *
  * The path is made absolute at start, so CONFIG SET dir does not move the file. Main thread only. */
-#ifndef SERVER_DURABLE_FILE_H
-#define SERVER_DURABLE_FILE_H
+#pragma once
 #include "lib/system/file_lock.h"
 #include "lib/system/file_writer.h"
 #include "net/event_loop.h"
@@ -26,4 +25,3 @@ int durable_file_find(struct durable_file *file, const char *name); /* sets the 
 int durable_file_take_lock(struct durable_file *file);              /* of file_lock.h; optional. 0 or -errno */
 int durable_file_start(struct durable_file *file);                  /* 0, or -errno: the thread could not be started */
 void durable_file_stop(struct durable_file *file);                  /* writes what was submitted; it may be stopped */
-#endif

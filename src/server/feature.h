@@ -13,8 +13,7 @@
  * each init(), which finds all commands; then it registers the subcommands of DEBUG, the sections of INFO and the
  * parts. Each of these steps follows the order of the list in main.c, which is also the order in which hooks of parts
  * are called. */
-#ifndef SERVER_FEATURE_H
-#define SERVER_FEATURE_H
+#pragma once
 struct command_spec;     /* command/command.h */
 struct config_directive; /* config/config.h */
 struct config_option;    /* config/config.h */
@@ -53,4 +52,3 @@ extern const struct feature blocking_feature, clients_feature, command_feature, 
     debug_feature, defrag_feature, info_feature, io_threads_feature, latency_feature, lolwut_feature, maxmemory_feature,
     memory_feature, monitor_feature, process_feature, rdma_feature, role_feature, server_feature, stats_feature,
     tls_feature, transactions_feature;
-#endif

@@ -1,6 +1,5 @@
 /* maxmemory.h: what the server does when the data exceeds `maxmemory`. store/evict.h chooses the keys to evict. */
-#ifndef SERVER_MAXMEMORY_H
-#define SERVER_MAXMEMORY_H
+#pragma once
 #include "server/server.h"
 #include <stdint.h>
 /* True: when the last command was dispatched, memory was above the limit and nothing could be evicted. All commands of
@@ -8,4 +7,3 @@
 bool eviction_out_of_memory(void);
 uint64_t eviction_exceeded_us(bool total); /* time above the limit: in total, or since it was last exceeded */
 void eviction_reset_stats(void);
-#endif

@@ -1,6 +1,5 @@
 /* module_hooks.h: what the server asks of loaded modules, which are a higher layer (src/module). */
-#ifndef SERVER_MODULE_HOOKS_H
-#define SERVER_MODULE_HOOKS_H
+#pragma once
 #include "resp/reply.h"
 #include <stdbool.h>
 
@@ -9,4 +8,3 @@ extern void (*modules_reply)(struct reply *reply);
 /* Why a replica must store the copy of its primary in a file before it loads it: the modules of this server cannot load
  * what may break off, or not beside the old data (`swap`). NULL: it may load the copy as it arrives. */
 extern const char *(*modules_refuse_direct_load)(bool swap);
-#endif

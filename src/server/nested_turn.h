@@ -46,8 +46,7 @@
  *
  * Rejected: queueing all events of other clients until the call ends (SCRIPT KILL would be impossible); running the
  * deferred work of objects that no function on the stack uses (which objects these are is not known). */
-#ifndef SERVER_NESTED_TURN_H
-#define SERVER_NESTED_TURN_H
+#pragma once
 #include <stdint.h>
 
 /* Runs one turn of the server's loop. It sends all output that may be sent, before and after the wait. Waits at most
@@ -55,4 +54,3 @@
 void nested_turn(int64_t timeout_us);
 /* For lifecycle.c: the work before the loop waits while a call runs. */
 void nested_turn_before_wait(void);
-#endif

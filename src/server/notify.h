@@ -4,8 +4,7 @@
  * and "evicted" from the hooks of the store. A listener names the classes of events that it wants. While no
  * listener wants a class, reporting an event of that class costs one test of a flag. A listener must not change the
  * keyspace. Main thread only. */
-#ifndef SERVER_NOTIFY_H
-#define SERVER_NOTIFY_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/slice.h"
 #include <stdint.h>
@@ -43,4 +42,3 @@ void notify_dispatch(struct db *db, enum notify_class class, const char *event, 
 static inline void notify(struct db *db, enum notify_class class, const char *event, struct slice key) {
     if (__builtin_expect((notify_wanted & class) != 0, 0)) notify_dispatch(db, class, event, key);
 }
-#endif

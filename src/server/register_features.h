@@ -1,6 +1,5 @@
 /* register_features.h: registers the tables of features (feature.h). main.c calls it, with its lists. */
-#ifndef SERVER_REGISTER_FEATURES_H
-#define SERVER_REGISTER_FEATURES_H
+#pragma once
 #include "server/feature.h"
 #include <stdbool.h>
 
@@ -15,4 +14,3 @@ struct feature_mode {
     bool (*offers_section)(const char *name);
 };
 void features_register_mode(const struct feature_mode *mode); /* instead of features_register() */
-#endif

@@ -1,7 +1,6 @@
 /* repl_hooks.h: hooks through which the server and persistence reach replication, which is a higher layer (src/repl).
  * That layer installs them; without them the server is a primary that has no replicas. Main thread only. */
-#ifndef SERVER_REPL_HOOKS_H
-#define SERVER_REPL_HOOKS_H
+#pragma once
 #include "formats/rdb_file.h"
 #include "resp/reply.h"
 
@@ -18,4 +17,3 @@ struct repl_hooks {
     void (*report_memory)(struct memory_report *report);
 };
 extern const struct repl_hooks *repl_hooks; /* NULL: no replication */
-#endif

@@ -8,8 +8,7 @@
  *
  * Replication changes the role with role_follow(), role_lead() and role_set_link(); DEBUG ROLE does so for tests. Main
  * thread only. */
-#ifndef SERVER_ROLE_H
-#define SERVER_ROLE_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/slice.h"
 #include <stdbool.h>
@@ -99,5 +98,3 @@ struct role_listener {
     void (*changed)(void);
 };
 void role_listen(struct role_listener *listener);
-
-#endif

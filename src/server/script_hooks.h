@@ -1,7 +1,6 @@
 /* script_hooks.h: hooks through which the server and persistence reach scripts and functions, which are a higher layer
  * (src/script). That layer installs these hooks; without them there are no scripts. Main thread only. */
-#ifndef SERVER_SCRIPT_HOOKS_H
-#define SERVER_SCRIPT_HOOKS_H
+#pragma once
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 #include <stdbool.h>
@@ -38,4 +37,3 @@ struct script_hooks {
 };
 extern const struct script_hooks *script_hooks; /* NULL: none */
 void script_usage_read(struct script_usage *usage);
-#endif

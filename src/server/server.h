@@ -1,6 +1,5 @@
 /* server.h: identity, life cycle, and state that all of server/ shares. Other state belongs to its own module. */
-#ifndef SERVER_SERVER_H
-#define SERVER_SERVER_H
+#pragma once
 #include "lib/system/version.h"
 #include "net/event_loop.h"
 
@@ -88,5 +87,3 @@ void server_run(void);        /* until the server stops; does not return */
 /* Runs a task after this turn of the loop has ended. The task may turn the loop itself, and these turns run all hooks
  * and deferred work. For loading a data set that arrives on a connection. One task at a time. */
 void server_run_outside(void (*task)(void));
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Code in which such an event happens reports it, with what the event says of itself. While nobody listens to an event,
  * a report costs one test. The numbers are those of the interface to modules. Main thread only. */
-#ifndef SERVER_SERVER_EVENTS_H
-#define SERVER_SERVER_EVENTS_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -70,4 +69,3 @@ static inline bool server_event_wanted(enum server_event event) {
 static inline void server_event(enum server_event event, unsigned kind, const void *data) {
     if (server_event_wanted(event)) server_event_listener(event, kind, data);
 }
-#endif

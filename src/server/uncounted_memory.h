@@ -1,7 +1,6 @@
 /* uncounted_memory.h: memory that does not count against maxmemory: buffers of replicas and of the append-only file,
  * bytes between threads. */
-#ifndef SERVER_UNCOUNTED_MEMORY_H
-#define SERVER_UNCOUNTED_MEMORY_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,4 +12,3 @@ struct uncounted_memory {
 void uncounted_memory_add(struct uncounted_memory *memory);
 bool uncounted_memory_exists(void); /* something was added */
 size_t uncounted_memory(void);      /* bytes: the sum over all that was added, and idle buffers of sockets */
-#endif

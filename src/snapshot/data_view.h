@@ -34,8 +34,7 @@
  * Rejected: a mark in each entry, or a table of the keys written meanwhile (memory for each key; a mark cannot be
  * cleared without another pass); stopping to resize (a database that grows meanwhile becomes slow); copying what is
  * about to change (its serialization has to be done anyway, and is smaller). */
-#ifndef SNAPSHOT_DATA_VIEW_H
-#define SNAPSHOT_DATA_VIEW_H
+#pragma once
 #include "lib/hash/slot_bitmap.h"
 #include "store/keyspace.h"
 
@@ -59,4 +58,3 @@ void data_view_end(struct data_view *view);
 
 size_t data_view_keys(const struct data_view *view);  /* at the start */
 size_t data_view_given(const struct data_view *view); /* passed to the reader so far */
-#endif

@@ -23,8 +23,7 @@
  *
  * While hooks are installed, each report of a change (hooks->changed) and db_set_value() check that the change was
  * announced. Main thread. */
-#ifndef STORE_BEFORE_CHANGE_H
-#define STORE_BEFORE_CHANGE_H
+#pragma once
 #include "lib/system/likely.h"
 #include "store/keyspace.h"
 
@@ -41,4 +40,3 @@ extern const struct before_change *before_change; /* NULL: nobody reads a former
 static inline void before_key_changes(struct db *db, struct slice key) {
     if (unlikely(before_change != NULL)) before_change->key(db, key);
 }
-#endif

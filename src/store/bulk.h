@@ -5,8 +5,7 @@
  * keys. Entries that are held back are in no database until bulk_flush().
  *
  * The bulk calls no hook: nothing observes a data set that is being loaded. */
-#ifndef STORE_BULK_H
-#define STORE_BULK_H
+#pragma once
 #include "store/key_tables.h"
 #include "store/keyspace.h"
 
@@ -39,4 +38,3 @@ void bulk_init(struct bulk *bulk, bool replace);
 bool bulk_add(struct bulk *bulk, struct db *db, struct entry *entry);
 bool bulk_flush(struct bulk *bulk); /* puts all entries into their databases */
 void bulk_free(struct bulk *bulk);  /* frees the entries held back */
-#endif

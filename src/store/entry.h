@@ -12,8 +12,7 @@
  * OBJECT ENCODING of a string (raw, embstr) follows Valkey's rules, which are independent of the memory layout here.
  *
  * Entries and structures are not reference counted: a structure belongs to exactly one entry. */
-#ifndef STORE_ENTRY_H
-#define STORE_ENTRY_H
+#pragma once
 #include "lib/system/relocate.h"
 #include "lib/text/blob.h"
 #include "lib/text/slice.h"
@@ -89,4 +88,3 @@ struct value_ops {
     uint64_t (*relocate)(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r);
 };
 void value_ops_register(enum value_type type, const struct value_ops *ops);
-#endif

@@ -9,8 +9,7 @@
  *
  * The key precedes the string, so that a string can change its length without moving the key. With a 16-byte key and a
  * 16-byte value an entry takes 40 bytes. */
-#ifndef STORE_ENTRY_LAYOUT_H
-#define STORE_ENTRY_LAYOUT_H
+#pragma once
 #include "lib/system/clock.h"
 #include "lib/system/must.h"
 #include "store/entry.h"
@@ -103,4 +102,3 @@ uint64_t value_relocate(struct entry *entry, int db, uint64_t cursor, struct rel
 /* The access field. */
 uint32_t access_new(void);
 void entry_touch(struct entry *entry);
-#endif

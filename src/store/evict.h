@@ -3,8 +3,7 @@
  * The caller measures memory and sets the limit: evict calls `excess` before each eviction, which returns the number of
  * bytes to free. It ends when keys have released the excess measured at its start, or when `excess` returns 0. Each
  * eviction calls hooks->evicted, then hooks->changed. */
-#ifndef STORE_EVICT_H
-#define STORE_EVICT_H
+#pragma once
 #include "store/keyspace.h"
 
 enum eviction_kind {
@@ -27,4 +26,3 @@ enum eviction_result {
     EVICTION_NO_KEYS /* no key may be evicted */
 };
 enum eviction_result keyspace_evict(struct keyspace *keyspace, const struct eviction *eviction);
-#endif

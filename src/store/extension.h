@@ -3,8 +3,7 @@
  * The value of such an entry is a struct extension_value, of type TYPE_EXTENSION: the registered type, and a value that
  * only the methods of that type understand. The store, the formats and the commands reach it through these methods. A
  * type stays registered as long as there may be values of it; a NULL method is one that the type does not have. */
-#ifndef STORE_EXTENSION_H
-#define STORE_EXTENSION_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "store/entry.h"
 
@@ -76,4 +75,3 @@ struct extension_value *extension_value_new(struct extension_type *type, void *v
 static inline struct extension_value *extension_of(const struct entry *entry) {
     return entry_value(entry);
 }
-#endif

@@ -18,8 +18,7 @@
  * The functions take the entry of the key. They change the structure only: the caller reports the change with
  * db_changed(), once per command, and deletes an empty hash. Returned values point into the hash and are valid until it
  * changes. */
-#ifndef STORE_HASH_H
-#define STORE_HASH_H
+#pragma once
 #include "lib/structures/hashtable.h"
 #include "lib/structures/listpack.h"
 #include "store/keyspace.h"
@@ -105,4 +104,3 @@ void hash_sample(const struct entry *entry, size_t count, void (*visit)(void *co
                  void *context);
 
 struct hashtable *hash_table(const struct entry *entry); /* NULL: the hash is a listpack */
-#endif

@@ -6,8 +6,7 @@
  *     bytes 2-3   length of the value if it is not in a blob
  *     words       [expiry, and index in the heap] [blob] [length of a long name], 8 bytes each
  *     then        the name, followed by the value */
-#ifndef STORE_HASH_FIELD_H
-#define STORE_HASH_FIELD_H
+#pragma once
 #include "lib/structures/heap.h"
 #include "lib/system/must.h"
 #include "store/hash.h"
@@ -93,4 +92,3 @@ expiring_hash_copy(const struct expiring_hash *hash,
 void expiring_hash_free(struct expiring_hash *hash); /* does not free the table */
 void expiring_hash_moved(struct expiring_hash *hash, struct hash_field *field); /* a field with an expiry has moved */
 size_t expiring_hash_memory(const struct expiring_hash *hash);
-#endif

@@ -7,8 +7,7 @@
  * so the caller that announces a key withdraws it before the bytes change.
  *
  * Only the functions of key_tables.h use this, and only if each slot has a table. Main thread only. */
-#ifndef STORE_KEY_SLOT_H
-#define STORE_KEY_SLOT_H
+#pragma once
 #include "lib/hash/hash_slot.h"
 #include "lib/system/must.h"
 #include <stdbool.h>
@@ -63,4 +62,3 @@ static inline void key_slot_announce(struct slice key, unsigned slot) {
     else
         key_slot_of_call = (struct known_slot){.data = key.data, .len = key.len, .slot = slot};
 }
-#endif

@@ -11,8 +11,7 @@
  * tables that are being resized.
  *
  * The entries are those of keyspace.h. Functions without a comment work as in lib/structures/hashtable.h. */
-#ifndef STORE_KEY_TABLES_H
-#define STORE_KEY_TABLES_H
+#pragma once
 #include "lib/hash/slot_bitmap.h"
 #include "lib/structures/hashtable.h"
 #include "store/key_slot.h"
@@ -161,4 +160,3 @@ static inline void key_tables_prefetch(const struct key_tables *tables, const st
     else
         key_tables_slow_prefetch(tables, keys, count, ahead);
 }
-#endif

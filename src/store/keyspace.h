@@ -5,8 +5,7 @@
  * of an expiry).
  *
  * Everything belongs to the thread that owns the store. Time is the cached clock (lib/system/clock.h). */
-#ifndef STORE_KEYSPACE_H
-#define STORE_KEYSPACE_H
+#pragma once
 #include "lib/structures/hashtable.h"
 #include "store/entry.h"
 
@@ -213,4 +212,3 @@ unsigned keyspace_hidden_slots(void); /* how many are hidden */
  * loop sleeps. */
 void keyspace_expire_cycle(struct keyspace *keyspace, bool fast, int hz);
 bool keyspace_rehash(struct keyspace *keyspace, uint64_t microseconds); /* true: not finished */
-#endif

@@ -1,7 +1,6 @@
 /* keyspace_layout.h: the structures of a keyspace and a database, and the functions that the files of store/ share. For
  * store/ only. */
-#ifndef STORE_KEYSPACE_LAYOUT_H
-#define STORE_KEYSPACE_LAYOUT_H
+#pragma once
 #include "lib/structures/heap.h"
 #include "store/before_change.h"
 #include "store/entry_layout.h"
@@ -88,4 +87,3 @@ void db_link(struct db *db, struct table_position *position, struct entry *entry
 void **db_find_ref(struct db *db, struct slice key, struct table_position *position);
 /* Calls the hooks, counts and removes an expired entry. */
 void db_expire_entry(struct db *db, struct entry *entry);
-#endif

@@ -10,8 +10,7 @@
  * The functions take the entry of the key. They change the structure only: the caller reports the change with
  * db_changed(), once per command, and deletes an empty list. Indexes count from 0; negative ones count from the end, -1
  * is the last. */
-#ifndef STORE_LIST_TYPE_H
-#define STORE_LIST_TYPE_H
+#pragma once
 #include "lib/structures/listpack.h"
 #include "store/keyspace.h"
 
@@ -72,4 +71,3 @@ struct list_type_iterator {
 void list_type_iterate(struct list_type_iterator *it, const struct entry *entry, int64_t index, bool backward);
 bool list_type_next(struct list_type_iterator *it, struct list_type_element *element);
 void list_type_iterate_end(struct list_type_iterator *it);
-#endif

@@ -4,8 +4,7 @@
  * The table does not copy texts: their memory must stay valid while the table exists. A text that is an integer and the
  * integer are the same member. The members form an array in insertion order; adding one may move them. Not
  * thread-safe. */
-#ifndef STORE_MEMBER_TABLE_H
-#define STORE_MEMBER_TABLE_H
+#pragma once
 #include "lib/structures/listpack.h"
 
 struct member {
@@ -43,4 +42,3 @@ struct member_index {
 bool member_index_wanted(struct member_index *index, size_t len,
                          void (*fill)(const void *context, struct member_table *table), const void *context);
 void member_index_free(struct member_index *index);
-#endif

@@ -7,8 +7,7 @@
  *
  * Keys that leave their database as a whole take their tables with them: `struct departed` keeps these for all that
  * still read them. Main thread. */
-#ifndef STORE_PARTS_H
-#define STORE_PARTS_H
+#pragma once
 #include "lib/hash/slot_bitmap.h"
 #include "store/keyspace.h"
 
@@ -43,4 +42,3 @@ void parts_visit(const struct key_parts *parts, struct part part, void (*visit)(
  * of the next part will read. */
 void parts_prefetch(const struct key_parts *parts, struct part part);
 void parts_prefetch_next(const struct key_parts *parts, struct part part);
-#endif

@@ -1,6 +1,5 @@
 /* quicklist.h: the quicklist, a linked list of listpack nodes; see list_type.h. For store/ only. */
-#ifndef STORE_QUICKLIST_H
-#define STORE_QUICKLIST_H
+#pragma once
 #include "store/list_type.h"
 
 struct quicklist;
@@ -39,4 +38,3 @@ void quicklist_iterate(struct list_type_iterator *it, const struct quicklist *qu
 /* Opens the next node: it->at is then its first element; the element of a large node is returned immediately. False: no
  * more nodes. */
 bool quicklist_iterate_next(struct list_type_iterator *it, struct list_type_element *element);
-#endif

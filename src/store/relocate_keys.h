@@ -3,8 +3,7 @@
  *
  * A step visits a bucket of keys. A large value is processed in parts: the walk stores its key, and the following steps
  * continue with that value before the next bucket. Keys and databases may change in any way between two steps. */
-#ifndef STORE_RELOCATE_KEYS_H
-#define STORE_RELOCATE_KEYS_H
+#pragma once
 #include "store/keyspace.h"
 
 struct relocate_walk {
@@ -26,4 +25,3 @@ struct relocate_walk {
 bool relocate_walk_step(struct relocate_walk *walk, struct keyspace *keyspace);
 void relocate_walk_end(
     struct relocate_walk *walk); /* ends an unfinished walk and frees its memory; the next one restarts */
-#endif

@@ -18,8 +18,7 @@
  *
  * A member is a struct listpack_value: text, or a number if data is NULL. "12" and 12 are the same member. Text points
  * into the set and is valid until the set changes. */
-#ifndef STORE_SET_H
-#define STORE_SET_H
+#pragma once
 #include "lib/structures/hashtable.h"
 #include "lib/structures/intset.h"
 #include "lib/structures/listpack.h"
@@ -70,5 +69,3 @@ void set_pop(struct set *set, size_t count, set_visitor *visit,
              void *context); /* the same, and removes them after each visit */
 
 struct hashtable *set_table(const struct entry *entry); /* NULL: the set is not a table */
-
-#endif

@@ -8,8 +8,7 @@
  *
  * A stream may be empty; its key stays until it is deleted. A structure moves only during active defragmentation. The
  * caller reports a change with db_changed(), once per command. Slices passed in must not point into the stream. */
-#ifndef STORE_STREAM_H
-#define STORE_STREAM_H
+#pragma once
 #include "lib/structures/radix_tree.h"
 #include "store/keyspace.h"
 #include "store/stream_node.h"
@@ -98,4 +97,3 @@ bool stream_next(struct stream_iterator *it, struct stream_id *id,
  * into the iterator and are valid until the next call. */
 void stream_field(struct stream_iterator *it, struct slice *field, struct slice *value);
 void stream_iterate_end(struct stream_iterator *it);
-#endif

@@ -15,8 +15,7 @@
  *   stream_entries_up_to().
  * - Lag is entries_added minus the count, or, if there are gaps ahead of the group, minus the position of its last id.
  *   If neither is known the lag is unknown. */
-#ifndef STORE_STREAM_GROUP_H
-#define STORE_STREAM_GROUP_H
+#pragma once
 #include "store/stream.h"
 
 enum { STREAM_READ_UNKNOWN = -1 };
@@ -102,4 +101,3 @@ void stream_groups_free(struct radix_tree *groups);
 struct radix_tree *stream_groups_copy(const struct radix_tree *groups);
 size_t stream_groups_memory(const struct radix_tree *groups);
 size_t stream_groups_allocations(const struct radix_tree *groups);
-#endif

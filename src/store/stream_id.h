@@ -2,8 +2,7 @@
  *
  * Text form: "MS-SEQ", both unsigned 64-bit numbers. Byte form (keys of radix trees, RDB files): both big-endian, so
  * that byte order is id order. */
-#ifndef STORE_STREAM_ID_H
-#define STORE_STREAM_ID_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -39,4 +38,3 @@ size_t stream_id_format(char text[static STREAM_ID_TEXT], struct stream_id id); 
 
 void stream_id_encode(char bytes[static STREAM_ID_BYTES], struct stream_id id);
 struct stream_id stream_id_decode(const char bytes[static STREAM_ID_BYTES]);
-#endif

@@ -20,8 +20,7 @@
  * so the last entry, live or deleted, is not below any live entry.
  *
  * Functions trust the bytes: external data must pass stream_node_validate() first. */
-#ifndef STORE_STREAM_NODE_H
-#define STORE_STREAM_NODE_H
+#pragma once
 #include "lib/structures/listpack.h"
 #include "store/stream_id.h"
 
@@ -70,4 +69,3 @@ uint8_t *stream_node_count_deleted(uint8_t *lp, uint64_t deleted);
  * `after`. Sets *after to the last live id. */
 bool stream_node_validate(const uint8_t *bytes, size_t size, struct stream_id master, struct stream_id *after,
                           uint64_t *count);
-#endif

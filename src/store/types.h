@@ -2,8 +2,7 @@
  *
  * Small values are packed into one allocation (a listpack, an intset); a value that exceeds the limits below is
  * converted to a table, a skiplist or a quicklist. Only lists are converted back. */
-#ifndef STORE_TYPES_H
-#define STORE_TYPES_H
+#pragma once
 #include "store/entry.h"
 
 /* Set by the configuration; the option of the same name documents each. Read at every change of a value. */
@@ -20,4 +19,3 @@ extern struct encoding_limits encoding_limits;
 
 /* Registers the types with the keyspace; call once, before the first value. */
 void store_types_register(void);
-#endif

@@ -1,6 +1,5 @@
 /* types_private.h: functions that the files of the types share. For store/ only. */
-#ifndef STORE_TYPES_PRIVATE_H
-#define STORE_TYPES_PRIVATE_H
+#pragma once
 #include "lib/structures/hashtable.h"
 #include "store/types.h"
 
@@ -16,4 +15,3 @@ size_t table_memory(struct hashtable *table, size_t samples, size_t (*entry_byte
 /* `relocate` of a value with a hash table: scans it from the cursor on until `visit` has examined r->limit blocks. */
 uint64_t table_relocate(struct hashtable *table, uint64_t cursor, struct relocation *r,
                         void (*visit)(void *context, void **ref), void *context);
-#endif

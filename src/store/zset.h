@@ -12,8 +12,7 @@
  *
  * A member is a struct listpack_value: text, or a number if data is NULL. Text points into the structure and is valid
  * until it changes. Ranks count from 0, from the lowest score. */
-#ifndef STORE_ZSET_H
-#define STORE_ZSET_H
+#pragma once
 #include "lib/structures/listpack.h"
 #include "lib/structures/skiplist.h"
 #include "store/keyspace.h"
@@ -92,4 +91,3 @@ void zset_sample(const struct zset *zset, size_t count, zset_visitor *visit,
                  void *context); /* visits `count` distinct members; count must be less than the size */
 
 struct hashtable *zset_table(const struct entry *entry); /* NULL: the sorted set is a listpack */
-#endif

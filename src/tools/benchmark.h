@@ -9,8 +9,7 @@
  *   benchmark_report.c    the output on the screen
  *   benchmark_fuzz.c      --fuzz: random commands
  *   benchmark_page.c      the page of --report, whose layout is benchmark_page.html */
-#ifndef TOOLS_BENCHMARK_H
-#define TOOLS_BENCHMARK_H
+#pragma once
 #include "lib/structures/histogram.h"
 #include "tools/endpoint.h"
 #include <stdatomic.h>
@@ -179,4 +178,3 @@ struct bench_page *page_open(const struct bench_options *o, const struct bench_c
 /* Adds a finished test and writes the file. Exits if that fails. */
 void page_add(struct bench_page *page, const char *title, const struct bench_result *result);
 void page_close(struct bench_page *page); /* NULL is allowed */
-#endif

@@ -1,6 +1,5 @@
 /* check_rdb.h: checks RDB files: valkey-check-rdb, and the RDB part of append-only files. */
-#ifndef TOOLS_CHECK_RDB_H
-#define TOOLS_CHECK_RDB_H
+#pragma once
 #include "formats/source.h"
 #include <stdio.h>
 
@@ -12,4 +11,3 @@ struct check_rdb_options {
 /* Reads an RDB file up to and including its checksum, and prints the result like valkey-check-rdb of Valkey. Returns
  * false if the file is damaged. */
 bool check_rdb(struct source *source, const char *name, const struct check_rdb_options *options);
-#endif

@@ -1,6 +1,5 @@
 /* check_rdb_stats.h: statistics of an RDB file: keys and elements of each type in each database. */
-#ifndef TOOLS_CHECK_RDB_STATS_H
-#define TOOLS_CHECK_RDB_STATS_H
+#pragma once
 #include "store/entry.h"
 #include "tools/check_rdb.h"
 
@@ -13,4 +12,3 @@ void check_rdb_stats_add(struct check_rdb_stats *stats, uint64_t database, const
 void check_rdb_stats_add_module(struct check_rdb_stats *stats, uint64_t database, size_t key_len, uint64_t bytes,
                                 bool expires, bool expired);
 void check_rdb_stats_print(const struct check_rdb_stats *stats, enum check_rdb_format format, FILE *output);
-#endif

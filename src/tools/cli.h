@@ -16,8 +16,7 @@
  *   cli_cluster.c    --cluster: cli_cluster.h lists its parts
  *
  * Each of them but cli_options.c and cli_connection.c has a header of its own. */
-#ifndef TOOLS_CLI_H
-#define TOOLS_CLI_H
+#pragma once
 #include "resp/request.h"
 #include "tools/cli_cluster_options.h"
 #include "tools/session.h"
@@ -114,4 +113,3 @@ extern volatile bool cli_interrupted;
 void cli_catch_interrupt(struct cli *cli, bool on);
 /* Reads all of standard input. */
 struct slice cli_read_stdin(void);
-#endif

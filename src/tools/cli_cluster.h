@@ -16,8 +16,7 @@
  * Each subcommand connects to one node, asks it for the others, and connects to these; every node is then judged by
  * what it says about itself. A subcommand that stops in the middle says what it left behind and ends with exit code 1.
  */
-#ifndef TOOLS_CLI_CLUSTER_H
-#define TOOLS_CLI_CLUSTER_H
+#pragma once
 #include "tools/cli.h"
 #include "tools/cli_cluster_plan.h"
 
@@ -149,4 +148,3 @@ int cluster_add_node(struct cli_cluster *c, const char *host, int port);
 int cluster_del_node(struct cli_cluster *c, const char *id);
 int cluster_import(struct cli_cluster *c);
 int cluster_backup(struct cli_cluster *c, const char *directory);
-#endif

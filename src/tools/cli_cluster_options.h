@@ -1,6 +1,5 @@
 /* cli_cluster_options.h: the options of valkey-cli --cluster. */
-#ifndef TOOLS_CLI_CLUSTER_OPTIONS_H
-#define TOOLS_CLI_CLUSTER_OPTIONS_H
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,4 +21,3 @@ void cluster_options_init(struct cli_cluster_options *o);
 int cluster_option(struct cli_cluster_options *o, int argc, char **argv, int i);
 struct cli;
 int mode_cluster(struct cli *cli);
-#endif

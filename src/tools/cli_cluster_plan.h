@@ -1,7 +1,6 @@
 /* cli_cluster_plan.h: the decisions of valkey-cli --cluster, without any input or output: lines of CLUSTER NODES, sets
  * of slots, and the plans of create, reshard, rebalance and fix. The cli_cluster_*.c files carry them out. */
-#ifndef TOOLS_CLI_CLUSTER_PLAN_H
-#define TOOLS_CLI_CLUSTER_PLAN_H
+#pragma once
 #include "lib/hash/slot_bitmap.h"
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
@@ -129,4 +128,3 @@ struct fix_plan {
 struct fix_plan fix_plan_make(struct fix_node *nodes, int count);
 /* The node with the most keys; the first of them. -1: count is 0. */
 int fix_most_keys(const struct fix_node *nodes, int count);
-#endif

@@ -1,6 +1,5 @@
 /* cli_debug.h: --ldb: the prompt of the script debugger. */
-#ifndef TOOLS_CLI_DEBUG_H
-#define TOOLS_CLI_DEBUG_H
+#pragma once
 #include "tools/cli.h"
 
 /* Starts a debugging session on a new connection and shows where the script has stopped. Returns -1 with a message if
@@ -11,4 +10,3 @@ bool debug_line(struct cli *cli, int argc, const struct slice *argv);
 /* Handles the debugger's command `eval`, whose argument is the rest of the line, including quotes. False: the line is
  * another command. */
 bool debug_eval(struct cli *cli, const char *line);
-#endif

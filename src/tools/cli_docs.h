@@ -1,6 +1,5 @@
 /* cli_docs.h: help, completion and hints from the server's COMMAND DOCS. */
-#ifndef TOOLS_CLI_DOCS_H
-#define TOOLS_CLI_DOCS_H
+#pragma once
 #include "tools/cli.h"
 
 struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS; if that fails, from cli_commands.txt */
@@ -14,4 +13,3 @@ void docs_hint_typed(struct cli_docs *docs, struct slice line, struct output *hi
 /* Calls `found` for each command or help topic that starts with the line. After CONFIG GET and CONFIG SET, calls it for
  * each matching option of the server. */
 void docs_complete(struct cli *cli, struct slice line, void (*found)(void *context, const char *text), void *context);
-#endif

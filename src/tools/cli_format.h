@@ -1,6 +1,5 @@
 /* cli_format.h: replies as text. */
-#ifndef TOOLS_CLI_FORMAT_H
-#define TOOLS_CLI_FORMAT_H
+#pragma once
 #include "tools/cli.h"
 
 void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o, enum cli_output as);
@@ -10,4 +9,3 @@ void format_raw(struct output *out, const struct resp_value *v, const char *deli
 void format_quoted(struct output *out, struct slice text);
 /* A push message. Invalidations have their own format for terminals. */
 void format_push(struct output *out, const struct resp_value *v, const struct cli_options *o);
-#endif

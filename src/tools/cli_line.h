@@ -1,6 +1,5 @@
 /* cli_line.h: line editing, history, hints. */
-#ifndef TOOLS_CLI_LINE_H
-#define TOOLS_CLI_LINE_H
+#pragma once
 #include "tools/cli.h"
 
 struct line_editor *line_editor_new(struct cli *cli);
@@ -10,4 +9,3 @@ const char *line_read(struct line_editor *editor, const char *prompt);
 /* Whether another line was already read from standard input. */
 bool line_is_waiting(const struct line_editor *editor);
 void line_remember(struct line_editor *editor, const char *line); /* adds it to the history */
-#endif

@@ -1,6 +1,5 @@
 /* cli_repl.h: the prompt and its own commands; the command of --eval. */
-#ifndef TOOLS_CLI_REPL_H
-#define TOOLS_CLI_REPL_H
+#pragma once
 #include "tools/cli.h"
 
 int cli_repl(struct cli *cli);
@@ -8,4 +7,3 @@ int cli_repl(struct cli *cli);
  * the file cannot be read. */
 int cli_eval_arguments(const struct cli_options *o, struct slice **argv);
 void cli_eval_free(struct slice *argv);
-#endif

@@ -1,7 +1,6 @@
 /* cli_syntax.h: the arguments of a command as COMMAND DOCS describes them, and which of them may follow the words that
  * a user has typed. */
-#ifndef TOOLS_CLI_SYNTAX_H
-#define TOOLS_CLI_SYNTAX_H
+#pragma once
 #include "lib/text/output.h"
 #include "resp/reply_reader.h"
 
@@ -37,4 +36,3 @@ void syntax_free(struct syntax *s);
 void syntax_write(struct output *out, const struct syntax *s);
 /* Writes the arguments that may follow the words. Returns false and writes nothing if the words do not match. */
 bool syntax_hint(struct output *out, struct syntax *s, int argc, const struct slice *argv);
-#endif

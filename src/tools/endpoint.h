@@ -1,6 +1,5 @@
 /* endpoint.h: the options that all tools share: the server's address, the transport, and credentials. */
-#ifndef TOOLS_ENDPOINT_H
-#define TOOLS_ENDPOINT_H
+#pragma once
 #include "net/connection.h"
 
 struct endpoint {
@@ -36,4 +35,3 @@ void endpoint_format_transport(const struct endpoint *e, char *text, size_t size
 const char *endpoint_error_text(const struct connection *conn, bool connecting);
 /* Replaces an owned string by a copy of `value`. */
 void text_set(char **field, const char *value);
-#endif

@@ -1,6 +1,5 @@
 /* session.h: a connection with blocking calls: send a command, wait for its reply. */
-#ifndef TOOLS_SESSION_H
-#define TOOLS_SESSION_H
+#pragma once
 #include "resp/reply_reader.h"
 #include "tools/endpoint.h"
 
@@ -30,4 +29,3 @@ struct resp_value *session_call_words(struct session *s, int count, const char *
                        (const char *[]){__VA_ARGS__})
 /* Sends AUTH if the endpoint has a password. False: s->error has the server's error or the reason. */
 bool session_authenticate(struct session *s, const struct endpoint *e);
-#endif

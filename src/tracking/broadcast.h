@@ -1,6 +1,5 @@
 /* broadcast.h: prefixes of keys, for the mode BCAST. Main thread only. */
-#ifndef TRACKING_BROADCAST_H
-#define TRACKING_BROADCAST_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,4 +20,3 @@ size_t broadcast_memory(const struct tracker *tracker); /* bytes used for its pr
  * found expired or that were evicted for its command (`expired`). */
 void broadcast_changed(struct slice key, const struct client *origin, bool expired);
 void broadcast_send(void); /* sends the collected messages; called before the loop waits */
-#endif

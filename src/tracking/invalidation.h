@@ -8,8 +8,7 @@
  *     invalidation_add(message, key);                            `count` times
  *     invalidation_send(message, tracker);                       for each receiver
  *     invalidation_end(message); */
-#ifndef TRACKING_INVALIDATION_H
-#define TRACKING_INVALIDATION_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,4 +22,3 @@ void invalidation_add(struct invalidation *message, struct slice key);
 /* Sends it to the tracker's client, or to the client of REDIRECT. May close a client that does not read its output. */
 void invalidation_send(struct invalidation *message, struct tracker *tracker);
 void invalidation_end(struct invalidation *message);
-#endif

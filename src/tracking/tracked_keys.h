@@ -2,8 +2,7 @@
  *
  * The table has at most tracking-table-max-keys keys. Above that it evicts random keys and sends invalidation messages
  * for them. */
-#ifndef TRACKING_TRACKED_KEYS_H
-#define TRACKING_TRACKED_KEYS_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -22,4 +21,3 @@ void tracked_keys_slot_left(struct db *db, unsigned slot);
 void tracked_keys_clear(void); /* without messages */
 /* Evicts keys above the limit, at most `max` of them. */
 void tracked_keys_limit(size_t max);
-#endif

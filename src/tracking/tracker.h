@@ -1,6 +1,5 @@
 /* tracker.h: a client that tracks keys. Main thread only. */
-#ifndef TRACKING_TRACKER_H
-#define TRACKING_TRACKER_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/slice.h"
 #include <stdbool.h>
@@ -34,4 +33,3 @@ void tracker_set_caching(struct tracker *tracker);
 bool tracker_defer(struct tracker *tracker, const struct slice *key);
 /* A tracked key no longer refers to the tracker; may free it. */
 void tracker_unref(struct tracker *tracker);
-#endif

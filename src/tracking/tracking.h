@@ -17,11 +17,9 @@
  *
  * Messages are pushes (client_push), so the reply barrier, output limits, I/O threads and all transports treat them
  * like messages of channels. While no client tracks keys, no listener is installed. */
-#ifndef TRACKING_TRACKING_H
-#define TRACKING_TRACKING_H
+#pragma once
 #include "server/command/command.h"
 
 extern const struct command_spec tracking_commands[]; /* subcommands of CLIENT */
 struct feature;
 extern const struct feature tracking_feature;
-#endif

@@ -5,8 +5,7 @@
  * It aborts where a card would fail later or silently: a send queue or completion queue that overruns, memory outside
  * its region, an invalid or invalidated key, inline data beyond the granted size, objects destroyed in the wrong order
  * or not at all. */
-#ifndef TESTS_FAKE_VERBS_H
-#define TESTS_FAKE_VERBS_H
+#pragma once
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
@@ -65,4 +64,3 @@ bool fake_complete_send(struct fake_qp *qp, enum ibv_wc_status status);
 void fake_stray(int device, uint32_t qp_num, uint64_t wr_id,
                 enum ibv_wc_status status); /* a completion of a destroyed queue pair */
 uint32_t fake_shared_receives(const struct ibv_srq *queue, uint32_t *depth); /* posted now; NULL: none */
-#endif

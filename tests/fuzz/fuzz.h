@@ -1,8 +1,7 @@
 /* fuzz.h: shared by the fuzz targets. A target is one file with LLVMFuzzerTestOneInput, which converts the fuzzer's
  * bytes to a situation and aborts the program if a guarantee of the code is violated. It must not depend on time or
  * randomness: an input that failed once must fail again. */
-#ifndef TESTS_FUZZ_H
-#define TESTS_FUZZ_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -87,4 +86,3 @@ static inline bool fuzz_may_include(const char *text, size_t size) {
     free(plain);
     return found;
 }
-#endif

@@ -1,7 +1,6 @@
 /* small_values.h: for the targets that read values: limits of the compact encodings that a short input exceeds, so that
  * it reaches all encodings. */
-#ifndef TESTS_FUZZ_SMALL_VALUES_H
-#define TESTS_FUZZ_SMALL_VALUES_H
+#pragma once
 #include "store/types.h"
 
 static inline void small_values_init(void) {
@@ -18,4 +17,3 @@ static inline void small_values_init(void) {
                                                .stream_node_entries = 8};
     store_types_register();
 }
-#endif

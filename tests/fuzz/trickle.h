@@ -1,6 +1,5 @@
 /* trickle.h: a source as of a connection: a few bytes at a time, with unknown total size. */
-#ifndef TESTS_FUZZ_TRICKLE_H
-#define TESTS_FUZZ_TRICKLE_H
+#pragma once
 #include "formats/source.h"
 #include <string.h>
 
@@ -14,4 +13,3 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
     return (ssize_t)piece;
 }
 static const struct source_ops trickle_ops = {.read = trickle};
-#endif

@@ -1,6 +1,5 @@
 /* client-check.h: shared by the programs that use libvalkeyrdma. */
-#ifndef TESTS_PROGRAMS_CLIENT_CHECK_H
-#define TESTS_PROGRAMS_CLIENT_CHECK_H
+#pragma once
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,4 +21,3 @@ static double now(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
-#endif

@@ -12,8 +12,7 @@
  *     - when the faults are over, and nobody writes, all replicas have the data of their primary
  *
  * What the shards with synchronous replication promise holds without a change. */
-#ifndef TESTS_SIMULATION_ASYNCHRONOUS_SHARDS_H
-#define TESTS_SIMULATION_ASYNCHRONOUS_SHARDS_H
+#pragma once
 #include "sync_cluster.h"
 
 extern struct asynchronous {
@@ -30,4 +29,3 @@ void asynchronous_disconnect_replicas(const struct node *node);
 void asynchronous_leads(struct node *node);
 void asynchronous_turn(struct node *node);
 const char *asynchronous_difference(void);
-#endif

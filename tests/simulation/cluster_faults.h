@@ -1,6 +1,5 @@
 /* cluster_faults.h: random faults of a simulated cluster, which follow from a seed, and must end in agreement. */
-#ifndef TESTS_SIMULATION_CLUSTER_FAULTS_H
-#define TESTS_SIMULATION_CLUSTER_FAULTS_H
+#pragma once
 #include "cluster_simulator.h"
 
 /* A cluster of more machines is built once for many histories, which are short. */
@@ -22,4 +21,3 @@ uint64_t run_seed(uint64_t seed, unsigned count, unsigned faults);
 unsigned run_pauses(uint64_t seed, unsigned count);
 /* A process dies. Returns the milliseconds until a replica of it has taken over. */
 int64_t run_death(uint64_t seed);
-#endif

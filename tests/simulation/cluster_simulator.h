@@ -11,8 +11,7 @@
  * primary that was replaced while a partition changed votes on where nobody has heard of it (seed 2037705). Their slots
  * differ, and the rule for equal epochs separates the two. sim_agree() waits until all machines have one view. A
  * violation prints the history and ends the program. */
-#ifndef TESTS_SIMULATION_CLUSTER_SIMULATOR_H
-#define TESTS_SIMULATION_CLUSTER_SIMULATOR_H
+#pragma once
 #include "cluster/protocol/configuration.h"
 #include "lib/system/memory.h"
 #include <stdio.h>
@@ -128,4 +127,3 @@ void sim_agree_built(struct sim *sim, int64_t limit_ms);
 /* Joins all machines; the first `primaries` share the slots, the others follow them in turn. */
 void sim_build(struct sim *sim, unsigned primaries, int64_t limit_ms);
 struct sim_machine *sim_owner(struct sim *sim, unsigned observer, unsigned slot);
-#endif

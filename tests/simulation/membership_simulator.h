@@ -5,8 +5,7 @@
  *
  * A server that leaves its group is lost for it, so a shard is disturbed in this way only while it could do without the
  * server. Checked: a server that serves the slots of a shard is in its group. */
-#ifndef TESTS_SIMULATION_MEMBERSHIP_SIMULATOR_H
-#define TESTS_SIMULATION_MEMBERSHIP_SIMULATOR_H
+#pragma once
 #include "sync_cluster.h"
 
 enum { GONE_MAX = 64 };
@@ -21,4 +20,3 @@ bool membership_elects_without(unsigned shard, const struct node *without);
 bool membership_may_lose_data(const struct node *node);
 void membership_change(struct node *node);
 void membership_step(void);
-#endif

@@ -14,8 +14,7 @@
  *
  * Checked: a server that serves a slot for certain has the last acknowledged value, and does not hide it. At the end
  * each slot is served, and no job is in progress on any server. */
-#ifndef TESTS_SIMULATION_MIGRATION_SIMULATOR_H
-#define TESTS_SIMULATION_MIGRATION_SIMULATOR_H
+#pragma once
 #include "sync_cluster.h"
 #include "cluster/migration/protocol/migration_machine.h"
 
@@ -197,4 +196,3 @@ void moving_disturb_some_job(void);
 void moving_lose(unsigned shard);
 const char *moving_keys_left_behind(void);
 const char *moving_unfinished(void);
-#endif

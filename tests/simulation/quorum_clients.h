@@ -13,8 +13,7 @@
  *
  * Replies wait as in server/clients/reply_barrier.c; what they wait for, lease.h decides. Each way in which data
  * leave a server is a door: it asks, or, on trial, does not. */
-#ifndef TESTS_SIMULATION_QUORUM_CLIENTS_H
-#define TESTS_SIMULATION_QUORUM_CLIENTS_H
+#pragma once
 #include "quorum_simulator.h"
 
 /* The rules that are put on trial: the simulation must find what they break. */
@@ -33,4 +32,3 @@ uint32_t clients_value(const struct node *node, unsigned key);
 void clients_release(struct node *node);
 void clients_turn(struct node *node);
 void clients_drop(struct node *node);
-#endif

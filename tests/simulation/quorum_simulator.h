@@ -14,8 +14,7 @@
  *
  * Checked: a primary that begins to lead has all writes of its shard that were acknowledged before; no two primaries
  * lead in one term; and what the clients see. A violation ends the program. */
-#ifndef TESTS_SIMULATION_QUORUM_SIMULATOR_H
-#define TESTS_SIMULATION_QUORUM_SIMULATOR_H
+#pragma once
 #include "repl/quorum/protocol/lease.h"
 #include "repl/quorum/protocol/machine.h"
 
@@ -187,4 +186,3 @@ void world_fault(void);
 /* An empty world of servers that do not run; or with servers that run, and the first one leads. */
 void world_clear(uint64_t seed, unsigned count, unsigned replicas);
 void world_begin(uint64_t seed, unsigned count, unsigned replicas);
-#endif

@@ -7,11 +7,9 @@
  *
  * Always checked: a Sentinel never answers two votes for one epoch, not even across a crash; no epoch has two elected
  * leaders. At the end all faults are repaired, and all must agree on one primary that all replicas follow. */
-#ifndef TESTS_SIMULATION_SENTINEL_SIMULATOR_H
-#define TESTS_SIMULATION_SENTINEL_SIMULATOR_H
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 /* One life of a group. Returns false and fills `failure` if something was wrong. */
 bool sim_play(uint64_t seed, char failure[static 320], bool verbose, unsigned *failovers);
-#endif

@@ -16,8 +16,7 @@
  * over. In nine of ten seeds no shard has more than one machine at a time that may have lost acknowledged writes.
  * Checked all the time: what both simulators check, so no acknowledged write is lost and no stale read answered. At the
  * end all machines agree, and each shard acknowledges writes again if enough of its servers are sure of their data. */
-#ifndef TESTS_SIMULATION_SYNC_CLUSTER_H
-#define TESTS_SIMULATION_SYNC_CLUSTER_H
+#pragma once
 #include "cluster_simulator.h"
 #include "quorum_simulator.h"
 
@@ -37,4 +36,3 @@ static inline struct cluster *cluster_of(const struct node *node) {
 void sync_server_lead(void *context, bool same_shard);
 /* What main() of tests/simulation/cluster_sync.c does with these arguments, and its result. */
 int sync_cluster_simulate(int argc, char **argv);
-#endif

@@ -1,6 +1,5 @@
 /* cluster_rules.h: the simulated cluster of test_cluster_rules.c and test_cluster_claims.c. */
-#ifndef TESTS_UNIT_CLUSTER_RULES_H
-#define TESTS_UNIT_CLUSTER_RULES_H
+#pragma once
 #include "unit.h"
 #include <stdbool.h>
 #include "cluster/protocol/machine.h"
@@ -33,4 +32,3 @@ static inline void wait_role(unsigned index, bool primary, int64_t limit_ms) {
     for (int64_t start_ms = sim.now_ms; node_is_primary(cluster_at(index)->myself) != primary; sim_run(&sim, 10))
         if (sim.now_ms - start_ms > limit_ms) sim_fail(&sim, "machine %u does not change its role", index);
 }
-#endif

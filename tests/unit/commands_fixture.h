@@ -3,8 +3,7 @@
  *
  * A test writes a command as on a command line and compares the bytes of the reply. Time is frozen at NOW until a test
  * changes it. */
-#ifndef TESTS_COMMANDS_FIXTURE_H
-#define TESTS_COMMANDS_FIXTURE_H
+#pragma once
 #include "unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,4 +166,3 @@ static inline void assert_events(const char *events) {
 #define unchanged(line, bytes) does(line, bytes, 0, "", "")
 
 #define FIXTURE_TEST(name) TEST_WITH(name, fixture_setup, fixture_teardown)
-#endif

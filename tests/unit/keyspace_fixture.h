@@ -1,7 +1,6 @@
 /* keyspace_fixture.h: a keyspace of four databases for each test, with a frozen clock and hooks that count. Each test
  * runs with one table for a database, and with a table for each hash slot. */
-#ifndef TESTS_UNIT_KEYSPACE_FIXTURE_H
-#define TESTS_UNIT_KEYSPACE_FIXTURE_H
+#pragma once
 #include "unit.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
@@ -101,4 +100,3 @@ static inline void count_entry(void *context, struct entry *entry) {
         make = keyspace_new_per_slot;                                                                                  \
         failures + cmocka_run_group_tests_name("a table for each slot", unit_tests, NULL, NULL);                       \
     })
-#endif

@@ -1,7 +1,6 @@
 /* rdma_device_arranged.h: for programs that need an RDMA device. If the machine has none, restarts the program under
  * utils/softrdma/softrdma. False: there is still no device; a message was printed. */
-#ifndef TESTS_RDMA_DEVICE_ARRANGED_H
-#define TESTS_RDMA_DEVICE_ARRANGED_H
+#pragma once
 #include "net/rdma/rdma.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,4 +17,3 @@ static bool rdma_device_arranged(const char *program) {
     perror("utils/softrdma/softrdma");
     return false;
 }
-#endif

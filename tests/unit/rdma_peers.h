@@ -1,7 +1,6 @@
 /* rdma_peers.h: the peers that test_rdma_peers.c starts as separate processes (--peer MODE HOST PORT): peers on plain
  * verbs that violate the protocol, and the stress test. Included only by test_rdma_peers.c. */
-#ifndef TESTS_RDMA_PEERS_H
-#define TESTS_RDMA_PEERS_H
+#pragma once
 
 /* --- The peers use plain verbs, so that they can violate every rule --- */
 
@@ -284,4 +283,3 @@ static int peer_main(char **argv) {
     raw_misbehave(mode);
     return raw_disconnected() ? 0 : 1;
 }
-#endif

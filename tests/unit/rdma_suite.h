@@ -1,7 +1,6 @@
 /* rdma_suite.h: the set-ups of the test programs of the RDMA transport (test_rdma.c, test_rdma_keepalive.c,
  * test_rdma_peers.c). RDMA_IP is the address of the device, RDMA_TEST_BULK the length of the long streams. */
-#ifndef TESTS_RDMA_SUITE_H
-#define TESTS_RDMA_SUITE_H
+#pragma once
 #pragma GCC diagnostic ignored "-Wunused-function" /* a program need not use all of the suite */
 #include "net/rdma/rdma.h"
 #include "net/rdma/connection.h"
@@ -45,4 +44,3 @@ static inline void ping_pong(int count) {
         turn_until(client.consumed == server.sent);
     }
 }
-#endif

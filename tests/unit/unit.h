@@ -4,8 +4,7 @@
  *
  * Each TEST puts itself on the list, so none can be forgotten. They run in the order of the file. A program that must
  * prepare something has its own main(), which returns RUN_TESTS(). */
-#ifndef TESTS_UNIT_UNIT_H
-#define TESTS_UNIT_UNIT_H
+#pragma once
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,4 +30,3 @@ extern struct CMUnitTest unit_tests[UNIT_TESTS_MAX];
  * the free rows of the list. */
 #define RUN_TESTS_WITH(set_up, tear_down) cmocka_run_group_tests_name("tests", unit_tests, set_up, tear_down)
 #define RUN_TESTS()                       RUN_TESTS_WITH(NULL, NULL)
-#endif

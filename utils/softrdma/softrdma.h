@@ -2,8 +2,7 @@
  * written to libibverbs and librdmacm. Find the function with dlsym(RTLD_DEFAULT, "softrdma_counters"); it is
  * absent when the program does not run on the device. The same numbers are written at exit to the file named
  * by SOFTRDMA_STATS. */
-#ifndef SOFTRDMA_H
-#define SOFTRDMA_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ struct softrdma_counters {
 };
 
 void softrdma_counters(struct softrdma_counters *out);
-
-#endif

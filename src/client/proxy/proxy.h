@@ -18,8 +18,7 @@
  * Rejected: reading a socket into the registered memory that is sent, which saves a copy for each message and costs
  * every idle client a registered buffer; multiplexing clients on one RDMA connection, which the protocol has no way to
  * express. */
-#ifndef CLIENT_PROXY_PROXY_H
-#define CLIENT_PROXY_PROXY_H
+#pragma once
 #include "net/connection.h"
 #include <stdatomic.h>
 
@@ -49,4 +48,3 @@ void pairs_end(
     struct proxy_worker *worker); /* closes all; what was received is still passed on, for 2 seconds at most */
 void pair_refuse(struct connection *client, const char *reason);                 /* sends the error and closes */
 void proxy_print(const char *format, ...) __attribute__((format(printf, 1, 2))); /* a line on standard output */
-#endif

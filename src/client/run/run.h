@@ -34,8 +34,7 @@
  * Rejected: a service thread for all connections. Each byte is copied through the socket pair and each round trip
  * switches threads twice; 50 connections of one event loop were slower than TCP. Rejected: replacing the descriptor by
  * an eventfd: it cannot be shared with another process, and system calls that are not replaced would do harm. */
-#ifndef CLIENT_RUN_RUN_H
-#define CLIENT_RUN_RUN_H
+#pragma once
 #include "net/connection.h"
 #include <poll.h>
 #include <stdatomic.h>
@@ -301,4 +300,3 @@ void wait_succeeded(const struct run_wait *wait); /* what it waited for has come
 /* Whether a call that a signal has interrupted continues: all handlers have SA_RESTART. */
 bool signals_restart(void);
 int request_relay(const struct link *link); /* in a child: ask the parent */
-#endif

@@ -1,6 +1,5 @@
 /* chunk.h: SYNCSLOTS CHUNK job bytes: the keys of a part of a snapshot. See chunk.c. */
-#ifndef CLUSTER_MIGRATION_CHUNK_H
-#define CLUSTER_MIGRATION_CHUNK_H
+#pragma once
 #include "cluster/migration/protocol/migration_machine.h"
 #include "server/command/command.h"
 
@@ -8,4 +7,3 @@
 void chunk_run(struct call *call, struct slot_import *import);
 /* The same with bytes that were fetched. False: they were refused, and the job is to fail. */
 bool chunk_load_pulled(struct slot_import *import, struct slice bytes);
-#endif

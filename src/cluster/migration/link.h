@@ -2,8 +2,7 @@
  *
  * A link is a connection with a client of this server: of the source's at the target, and the other way round. The
  * machine of this server is one; host.c carries out its effects. */
-#ifndef CLUSTER_MIGRATION_LINK_H
-#define CLUSTER_MIGRATION_LINK_H
+#pragma once
 #include "cluster/migration/protocol/migration_machine.h"
 #include "cluster/this_node.h"
 #include "server/clients/client.h"
@@ -54,4 +53,3 @@ void jobs_bytes(uint64_t *imported, uint64_t *exported);
 /* Fail a job. */
 void import_out_of_memory(struct slot_import *import);
 void import_command_failed(struct slot_import *import);
-#endif

@@ -72,8 +72,7 @@
  *     commands.c        the subcommands of CLUSTER and DEBUG
  *
  * Main thread only. */
-#ifndef CLUSTER_MIGRATION_MIGRATION_H
-#define CLUSTER_MIGRATION_MIGRATION_H
+#pragma once
 #include "cluster/migration/protocol/migration_machine.h"
 #include "formats/rdb_file.h"
 #include "server/command/command.h"
@@ -117,4 +116,3 @@ void migration_getslotmigrations_run(struct call *call);
 void migration_cancelslotmigrations_run(struct call *call);
 void migration_syncslots_run(struct call *call);
 void migration_debug_run(struct call *call); /* DEBUG SLOTMIGRATION */
-#endif

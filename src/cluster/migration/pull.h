@@ -19,8 +19,7 @@
  * register the arena. A READ that fails ends the connection and the job.
  *
  * Main thread only, but for the functions of the child. */
-#ifndef CLUSTER_MIGRATION_PULL_H
-#define CLUSTER_MIGRATION_PULL_H
+#pragma once
 #include "cluster/migration/link.h"
 #include "server/command/command.h"
 
@@ -116,5 +115,4 @@ static inline bool slot_fetch_is_idle(const struct slot_import *import) {
     return true;
 }
 static inline void slot_fetch_free(struct slot_job *job) {}
-#endif
 #endif

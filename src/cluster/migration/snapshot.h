@@ -9,8 +9,7 @@
  * A child process writes what would take this process too long: from the first slot on that has a large value or very
  * many keys, all that are left. It also writes everything for a target that takes no chunks, and with
  * rdb-key-save-delay or DEBUG PAUSE-AFTER-FORK, which are for children. */
-#ifndef CLUSTER_MIGRATION_SNAPSHOT_H
-#define CLUSTER_MIGRATION_SNAPSHOT_H
+#pragma once
 #include "cluster/migration/pull.h"
 #include "formats/rdb_fragment.h"
 #include "repl/primary/direct_transfer.h"
@@ -64,4 +63,3 @@ enum copy_result {
  * that the target does not load much at a time, either. So it does before COPY_NEEDS_CHILD. It takes at least `us`, but
  * not more than some milliseconds. */
 enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy, uint64_t us);
-#endif

@@ -1,6 +1,5 @@
 /* source_stream.h: the changes of the slots of an export, for its target. See source_stream.c. */
-#ifndef CLUSTER_MIGRATION_SOURCE_STREAM_H
-#define CLUSTER_MIGRATION_SOURCE_STREAM_H
+#pragma once
 #include "cluster/migration/protocol/migration_machine.h"
 
 struct client_report;
@@ -14,4 +13,3 @@ void source_report(const struct slot_export *export, struct client_report *repor
 /* Effects of the machine. */
 void source_send_changes(void *context, struct slot_export *export);
 size_t source_flush(void *context, struct slot_export *export);
-#endif

@@ -1,6 +1,5 @@
 /* target_link.h: the link of an import, and the keys of its slots: effects of the machine. See target_link.c. */
-#ifndef CLUSTER_MIGRATION_TARGET_LINK_H
-#define CLUSTER_MIGRATION_TARGET_LINK_H
+#pragma once
 #include "cluster/migration/protocol/migration_machine.h"
 
 struct client;
@@ -12,4 +11,3 @@ void target_hide_keys(void *context, const struct slot_import *import);
 void target_show_keys(void *context, const struct slot_import *import);
 void target_drop_keys(void *context, const struct slot_import *import);
 void target_forget_keys(void *context, const struct slot_import *import);
-#endif

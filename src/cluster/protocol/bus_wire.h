@@ -47,8 +47,7 @@
  *     gossip entries follow, about nodes that do not fail: the first 16 characters of the id, u32 last PONG.
  *
  * What a peer sends is hostile until bus_decode() has accepted it. The decoded struct points into the bytes. */
-#ifndef CLUSTER_PROTOCOL_BUS_WIRE_H
-#define CLUSTER_PROTOCOL_BUS_WIRE_H
+#pragma once
 #include "lib/hash/slot_bitmap.h"
 #include "lib/text/slice.h"
 #include <stdbool.h>
@@ -215,4 +214,3 @@ size_t bus_encoded_size(const struct bus_message *message);
 /* Encodes into `out`, which has bus_encoded_size() bytes. Light if the header says so. What bus_decode() has filled may
  * be encoded again. Brief likewise. */
 void bus_encode(const struct bus_message *message, uint8_t *out);
-#endif

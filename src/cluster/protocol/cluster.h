@@ -31,8 +31,7 @@
  * failure.c (PFAIL, FAIL, state), fast_failover.c, election.c, manual_failover.c, topology.c (which node serves what),
  * handshake.c (joining, forgetting, addresses), gossip.c, replica_migration.c, slot_commands.c, machine.c,
  * configuration.c (nodes.conf). */
-#ifndef CLUSTER_PROTOCOL_CLUSTER_H
-#define CLUSTER_PROTOCOL_CLUSTER_H
+#pragma once
 #include "cluster/protocol/node.h"
 #include "cluster/protocol/own_fields.h"
 #include "cluster/protocol/slots.h"
@@ -306,4 +305,3 @@ static inline bool cluster_serves(const struct cluster *cluster, unsigned slot) 
 static inline struct cluster_node *cluster_shard_primary(const struct cluster *cluster) {
     return node_is_primary(cluster->myself) ? cluster->myself : cluster->myself->primary;
 }
-#endif

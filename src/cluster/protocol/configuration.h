@@ -1,8 +1,7 @@
 /* configuration.h: what a node keeps on disk: itself, the members it knows, the slots, the epochs.
  *
  * From the machine to the lines of nodes.conf and of CLUSTER NODES (nodes_file.h), and back. */
-#ifndef CLUSTER_PROTOCOL_CONFIGURATION_H
-#define CLUSTER_PROTOCOL_CONFIGURATION_H
+#pragma once
 #include "cluster/protocol/cluster.h"
 #include "cluster/protocol/nodes_file.h"
 
@@ -19,4 +18,3 @@ void cluster_print_configuration(const struct cluster *cluster, struct output *o
 struct cluster *cluster_new_from(const struct nodes_file *file, const struct cluster_settings *settings,
                                  const struct cluster_effects *effects, void *context, int64_t now_ms,
                                  const char **error);
-#endif

@@ -1,6 +1,5 @@
 /* machine.h: what the files of the state machine use of each other, the lowest first. See cluster.h. */
-#ifndef CLUSTER_PROTOCOL_MACHINE_H
-#define CLUSTER_PROTOCOL_MACHINE_H
+#pragma once
 #include "cluster/protocol/cluster.h"
 
 /* Work for cluster_flush(), in this order. */
@@ -171,4 +170,3 @@ void gossip_tick(struct cluster *cluster);
 
 /* replica_migration.c */
 void replica_migration_tick(struct cluster *cluster);
-#endif

@@ -5,8 +5,7 @@
  * nodes_remove() clears all of these references but not those of other modules: use node_delete() of machine.h.
  *
  * A failure report says that a voting primary cannot reach a node. A node has at most one report of each reporter. */
-#ifndef CLUSTER_PROTOCOL_NODE_H
-#define CLUSTER_PROTOCOL_NODE_H
+#pragma once
 #include "cluster/protocol/bus_wire.h"
 
 struct cluster_link;
@@ -174,4 +173,3 @@ bool node_add_report(struct cluster_node *node, struct cluster_node *reporter, i
 bool node_remove_report(struct cluster_node *node, const struct cluster_node *reporter); /* true: there was one */
 /* Drops the reports older than `max_age_ms` and counts the others. */
 size_t node_count_reports(struct cluster_node *node, int64_t now_ms, int64_t max_age_ms);
-#endif

@@ -10,8 +10,7 @@
  * out the bus port (it is the port plus 10,000), the hostname, the named values, or values that were not known then.
  * Valkey refuses a file with a name that it does not know, so that nobody can go back to an older version; here such
  * values stay with their node and are written again. */
-#ifndef CLUSTER_PROTOCOL_NODES_FILE_H
-#define CLUSTER_PROTOCOL_NODES_FILE_H
+#pragma once
 #include "cluster/protocol/bus_wire.h"
 #include "lib/system/file_writer.h"
 #include "lib/text/output.h"
@@ -81,4 +80,3 @@ void nodes_file_failure_text(const struct file_written *written, char text[stati
 
 /* Whether a text may be a named value in a line: an announced address, a node's name, an availability zone. */
 bool node_text_valid(struct slice text);
-#endif

@@ -6,8 +6,7 @@
  *
  * A node of Valkey sends zeros: it has no feature. Unknown features are ignored, a later version is read as this one.
  */
-#ifndef CLUSTER_PROTOCOL_OWN_FIELDS_H
-#define CLUSTER_PROTOCOL_OWN_FIELDS_H
+#pragma once
 #include "cluster/protocol/bus_wire.h"
 
 enum own_feature {
@@ -24,4 +23,3 @@ struct own_fields {
 void own_fields_write(uint8_t out[static BUS_RESERVED_SIZE], const struct own_fields *fields);
 /* False, and all zero: the sender is not our server. */
 bool own_fields_read(const uint8_t in[static BUS_RESERVED_SIZE], struct own_fields *fields);
-#endif

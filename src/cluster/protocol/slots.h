@@ -2,8 +2,7 @@
  *
  * The owner table answers the question of each command. The bitmap of a node (node.h) is the same from the other side,
  * as messages carry it. Both change only here. */
-#ifndef CLUSTER_PROTOCOL_SLOTS_H
-#define CLUSTER_PROTOCOL_SLOTS_H
+#pragma once
 #include "cluster/protocol/node.h"
 
 struct slot_table {
@@ -45,4 +44,3 @@ extern const struct slot_bitmap slot_bitmap_empty;
 static inline const struct slot_bitmap *node_slots(const struct cluster_node *node) {
     return node->slots ? node->slots : &slot_bitmap_empty;
 }
-#endif

@@ -1,6 +1,5 @@
 /* geo.h: functions shared by geo.c and geo_search.c. */
-#ifndef COMMANDS_GEO_GEO_H
-#define COMMANDS_GEO_GEO_H
+#pragma once
 #include "commands/geo/geohash.h"
 #include "server/command/command.h"
 
@@ -9,4 +8,3 @@ bool argument_point(struct call *call, int index, struct geo_point *point); /* l
 bool argument_unit(struct call *call, int index, double *meters);           /* the unit in meters */
 void reply_distance(struct reply *reply, double distance);
 void reply_point(struct reply *reply, struct geo_point point);
-#endif

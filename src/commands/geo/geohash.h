@@ -6,8 +6,7 @@
  *
  * Distances are great-circle distances on a sphere of radius 6372797.560856 m (haversine formula). Any thread may call
  * these functions. */
-#ifndef COMMANDS_GEO_GEOHASH_H
-#define COMMANDS_GEO_GEOHASH_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,4 +49,3 @@ struct geo_range {
     uint64_t low, high;
 };
 int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO_CELLS]);
-#endif

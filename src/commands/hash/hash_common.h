@@ -1,6 +1,5 @@
 /* hash_common.h: functions shared by the files of the hash commands. */
-#ifndef COMMANDS_HASH_HASH_COMMON_H
-#define COMMANDS_HASH_HASH_COMMON_H
+#pragma once
 #include "commands/lookup.h"
 #include "store/hash.h"
 
@@ -54,4 +53,3 @@ static inline void reply_field(struct call *call, const struct entry *entry, str
     else
         reply_null(call->reply);
 }
-#endif

@@ -1,6 +1,5 @@
 /* list.h: functions shared by list.c and list_blocking.c. */
-#ifndef COMMANDS_LIST_LIST_H
-#define COMMANDS_LIST_LIST_H
+#pragma once
 #include "commands/multi_pop.h"
 #include "store/list_type.h"
 
@@ -14,4 +13,3 @@ bool list_end_read(struct call *call, struct slice word, enum list_type_end *end
 bool list_move(struct call *call, enum list_type_end from, enum list_type_end to);
 
 extern const struct multi_pop_kind list_multi_pop; /* LMPOP, BLMPOP */
-#endif

@@ -1,7 +1,6 @@
 /* stream_common.h: functions shared by the files of the stream commands: finding streams and groups, reading ids,
  * replying with entries. */
-#ifndef COMMANDS_STREAM_STREAM_COMMON_H
-#define COMMANDS_STREAM_STREAM_COMMON_H
+#pragma once
 #include "commands/lookup.h"
 #include "lib/system/clock.h"
 #include "store/stream_group.h"
@@ -79,4 +78,3 @@ void stream_propagate_claim(struct call *call, const struct stream_group_name *n
 /* For a new consumer that no claim names. */
 void stream_propagate_consumer(struct call *call, const struct stream_group_name *name, struct slice consumer);
 void stream_propagate_group(struct call *call, const struct stream_group_name *name, const struct stream_group *group);
-#endif

@@ -1,6 +1,5 @@
 /* bitmap.h: functions shared by bitmap.c and bitfield.c. */
-#ifndef COMMANDS_STRING_BITMAP_H
-#define COMMANDS_STRING_BITMAP_H
+#pragma once
 #include "commands/lookup.h"
 
 /* Reads argument `index` as a bit offset. With a width, "#N" is the offset of the Nth integer of that width. False:
@@ -9,4 +8,3 @@ bool argument_bit_offset(struct call *call, int index, unsigned width, uint64_t 
 /* Returns the string's bytes for writing, at least `len` of them, zero-filled. Creates the entry if it is NULL, and
  * notifies "new". The encoding becomes raw. The caller calls db_changed() after a change. */
 char *bitmap_edit(struct call *call, struct slice key, struct entry *entry, size_t len);
-#endif

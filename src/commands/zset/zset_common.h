@@ -1,6 +1,5 @@
 /* zset_common.h: functions shared by the files of the sorted set commands. */
-#ifndef COMMANDS_ZSET_ZSET_COMMON_H
-#define COMMANDS_ZSET_ZSET_COMMON_H
+#pragma once
 #include "commands/element_reply.h"
 #include "commands/lookup.h"
 #include "store/zset.h"
@@ -35,4 +34,3 @@ static inline void reply_item(struct reply *reply, const struct zset_item *item,
     reply_element(reply, &item->member);
     if (scores) reply_double(reply, item->score);
 }
-#endif

@@ -1,6 +1,5 @@
 /* zset_pop.h: functions shared by zset.c and zset_blocking.c. */
-#ifndef COMMANDS_ZSET_ZSET_POP_H
-#define COMMANDS_ZSET_ZSET_POP_H
+#pragma once
 #include "commands/multi_pop.h"
 
 /* Replies with key, member and score of the lowest or highest member, and removes it. False: the key is missing,
@@ -8,4 +7,3 @@
 bool zset_pop_one(struct call *call, struct slice key, bool highest);
 
 extern const struct multi_pop_kind zset_multi_pop; /* ZMPOP, BZMPOP */
-#endif

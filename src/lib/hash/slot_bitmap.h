@@ -1,6 +1,5 @@
 /* slot_bitmap.h: a set of hash slots, in the form in which the cluster bus carries it. A zeroed one is empty. */
-#ifndef LIB_HASH_SLOT_BITMAP_H
-#define LIB_HASH_SLOT_BITMAP_H
+#pragma once
 #include "lib/hash/hash_slot.h"
 #include <stdint.h>
 
@@ -24,4 +23,3 @@ unsigned slot_bitmap_next(const struct slot_bitmap *bitmap, unsigned slot, bool 
 /* The next range of slots from *slot on; false: there is none. Sets *slot behind it. */
 bool slot_bitmap_range(const struct slot_bitmap *bitmap, unsigned *slot, unsigned *first, unsigned *last);
 unsigned slot_bitmap_count(const struct slot_bitmap *bitmap);
-#endif

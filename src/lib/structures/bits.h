@@ -2,8 +2,7 @@
  *
  * Each function selects the best instructions of the CPU at its first call: POPCNT or AVX-512 for counting, AVX2 for
  * searching and combining. Any thread may call them. */
-#ifndef LIB_STRUCTURES_BITS_H
-#define LIB_STRUCTURES_BITS_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,4 +18,3 @@ void bits_invert(void *to, const void *from, size_t len);
  * of the `len` bytes read as zero. */
 uint64_t bits_get(const void *bytes, size_t len, uint64_t offset, unsigned width);
 void bits_set(void *bytes, uint64_t offset, unsigned width, uint64_t value); /* the bytes must be large enough */
-#endif

@@ -2,8 +2,7 @@
  *
  * A tree over `len` indices, a power of two, is an array of len + 1 sums; a zeroed array holds no items. tree[len] is
  * the total number of items. Each operation takes O(log len). Not thread-safe. */
-#ifndef LIB_STRUCTURES_FENWICK_H
-#define LIB_STRUCTURES_FENWICK_H
+#pragma once
 #include <stddef.h>
 
 /* Adds `count` items at an index; 0 - n removes n. */
@@ -24,4 +23,3 @@ static inline size_t fenwick_find(const size_t *tree, size_t len, size_t rank) {
         if (tree[index + step] <= rank) index += step, rank -= tree[index];
     return index;
 }
-#endif

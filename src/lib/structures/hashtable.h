@@ -7,8 +7,7 @@
  * Sizes are powers of two.
  *
  * The table owns its entries if the type has a free function. Not thread-safe. */
-#ifndef LIB_STRUCTURES_HASHTABLE_H
-#define LIB_STRUCTURES_HASHTABLE_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -138,4 +137,3 @@ struct hashtable_stats {
 void hashtable_stats_add(const struct hashtable *table, struct hashtable_stats stats[2]);
 /* Writes the text of DEBUG HTSTATS; returns its length, below `size`. */
 size_t hashtable_describe(const struct hashtable_stats stats[2], char *text, size_t size, bool full);
-#endif

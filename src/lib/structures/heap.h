@@ -3,8 +3,7 @@
  * Each item has a number. The heap reports the item's index whenever the index changes, so that the owner can remove
  * the item or change its number without a search. Both operations take O(log n). The heap does not own its items. Not
  * thread-safe. A zeroed struct is an empty heap. */
-#ifndef LIB_STRUCTURES_HEAP_H
-#define LIB_STRUCTURES_HEAP_H
+#pragma once
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,4 +26,3 @@ static inline void *heap_first(const struct heap *heap) {
 /* Counts the items with a number below `number`; visits about as many items. */
 size_t heap_count_below(const struct heap *heap, const struct heap_type *type, int64_t number);
 void heap_clear(struct heap *heap); /* removes all items and frees the array */
-#endif

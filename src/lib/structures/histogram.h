@@ -3,8 +3,7 @@
  *
  * With `bits` of precision a bucket is at most 2^-bits of its value wide: 10 bits keep three decimal digits, 7 bits
  * two. Values below 2^(bits+1) are exact. The layout is that of HdrHistogram. The unit is the caller's choice. */
-#ifndef LIB_STRUCTURES_HISTOGRAM_H
-#define LIB_STRUCTURES_HISTOGRAM_H
+#pragma once
 #include <stdint.h>
 
 struct histogram {
@@ -43,4 +42,3 @@ static inline void histogram_record(struct histogram *h, uint64_t value, uint64_
 uint64_t histogram_percentile(const struct histogram *h, double percent);
 /* The number of values up to `value`, with the precision of a bucket. */
 uint64_t histogram_count_up_to(const struct histogram *h, uint64_t value);
-#endif

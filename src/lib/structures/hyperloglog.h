@@ -23,8 +23,7 @@
  * The cardinality is Otmar Ertl's improved raw estimator ("New cardinality estimation algorithms for HyperLogLog
  * sketches", 2017). The bytes can come from an untrusted client: hll_is_valid() checks header and length, and every
  * reader of the runs checks them. Any thread may call these functions. */
-#ifndef LIB_STRUCTURES_HYPERLOGLOG_H
-#define LIB_STRUCTURES_HYPERLOGLOG_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -71,4 +70,3 @@ void hll_invalidate(char *bytes);
 bool hll_runs(struct slice bytes,
               void (*visit)(void *context, char kind /* 'z', 'Z', 'v' */, unsigned length, unsigned value),
               void *context);
-#endif

@@ -9,8 +9,7 @@
  * An intset is a plain pointer to memory of lib/system/memory.h; a change returns the new pointer. Searches are binary.
  * An insertion moves all following integers, so callers limit the number of integers (set-max-intset-entries). Only
  * intset_validate() accepts untrusted bytes. */
-#ifndef LIB_STRUCTURES_INTSET_H
-#define LIB_STRUCTURES_INTSET_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,4 +33,3 @@ uint8_t *intset_add(uint8_t *set, int64_t value, bool *added);
 uint8_t *intset_remove(uint8_t *set, int64_t value, bool *removed);
 /* Checks for a valid, non-empty intset. Reads only the `size` bytes. `deep` also checks the order of the integers. */
 bool intset_validate(const uint8_t *bytes, size_t size, bool deep);
-#endif

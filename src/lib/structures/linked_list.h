@@ -10,8 +10,7 @@
  * element, and the bodies of most iterations in the server run such callbacks.
  *
  * An iteration changes its list, so a list shared between threads needs a lock even for iteration. */
-#ifndef LIB_STRUCTURES_LINKED_LIST_H
-#define LIB_STRUCTURES_LINKED_LIST_H
+#pragma once
 #include "lib/system/must.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -126,4 +125,3 @@ static inline bool list_remove_listener(struct list *list, struct list_link *lin
 #define listeners_call(list, type, callback, ...)                                                                      \
     list_each_entry(list, type, link, listener)                                                                        \
         if (listener->callback) listener->callback(__VA_ARGS__)
-#endif

@@ -39,8 +39,7 @@
  * The format is limited to 4 GiB. Before adding, callers check listpack_has_space(), which allows 1 GiB, and convert
  * their data to another encoding beyond that. A change that would still exceed 4 GiB aborts. Only listpack_validate()
  * accepts untrusted bytes: validate external data with `deep` first. */
-#ifndef LIB_STRUCTURES_LISTPACK_H
-#define LIB_STRUCTURES_LISTPACK_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -138,4 +137,3 @@ uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index
  * and rejects the listpack by returning false. */
 bool listpack_validate(const uint8_t *bytes, size_t size, bool deep,
                        bool (*visit)(void *context, const uint8_t *element, size_t index), void *context);
-#endif

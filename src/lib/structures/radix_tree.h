@@ -7,8 +7,7 @@
  *
  * Lookup, insertion and removal are O(key length). Keys may be empty and may hold any byte. Values belong to the user.
  * Not thread-safe. */
-#ifndef LIB_STRUCTURES_RADIX_TREE_H
-#define LIB_STRUCTURES_RADIX_TREE_H
+#pragma once
 #include "lib/text/slice.h"
 
 struct radix_tree;
@@ -67,4 +66,3 @@ bool radix_iterator_seek(struct radix_iterator *it, enum radix_seek how, struct 
 bool radix_iterator_next(struct radix_iterator *it); /* false: no more keys; not positioned */
 bool radix_iterator_prev(struct radix_iterator *it);
 void radix_iterator_free(struct radix_iterator *it);
-#endif

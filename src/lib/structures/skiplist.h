@@ -6,8 +6,7 @@
  *
  * The list owns its nodes; a node removed with skiplist_take() belongs to the caller, who frees it or inserts it again.
  * The list must not hold two nodes with the same score and text. Scores are not NaN. Ranks count from 0. */
-#ifndef LIB_STRUCTURES_SKIPLIST_H
-#define LIB_STRUCTURES_SKIPLIST_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -56,4 +55,3 @@ size_t skiplist_rank(const struct skiplist *list, const struct skiplist_node *no
 size_t skiplist_count_before(const struct skiplist *list,
                              bool (*before)(const void *context, const struct skiplist_node *node),
                              const void *context);
-#endif

@@ -4,8 +4,7 @@
  * so that the file can be written while it is being synced. Jobs of one kind run in the order of their submission. The
  * job's function runs on the background thread and owns its argument. Before background_start() (tools, unit tests), a
  * job runs immediately in the calling thread. */
-#ifndef LIB_SYSTEM_BACKGROUND_H
-#define LIB_SYSTEM_BACKGROUND_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 enum background_kind {
@@ -39,4 +38,3 @@ void background_worker_end(struct background_worker *worker); /* runs all queued
  * whose parent's worker held one would wait for it for ever. The other allocators do, and nothing happens. */
 void background_before_fork(void);
 void background_stop(void); /* run all queued jobs, then join the threads */
-#endif

@@ -4,8 +4,7 @@
  * time, until it is so long that it serves the event loop (server/nested_turn.h): then time goes on for everything but
  * the data. All decisions about keys use clock_data_ms(), which the server freezes while a command runs: a script that
  * has seen a key must not see it expire. Each thread has its own cache. */
-#ifndef LIB_SYSTEM_CLOCK_H
-#define LIB_SYSTEM_CLOCK_H
+#pragma once
 #include "lib/system/must.h"
 #include <stdint.h>
 
@@ -60,4 +59,3 @@ static inline void clock_thaw(void) {
     must_in_tests(clock_cache.frozen > 0);
     clock_cache.frozen--;
 }
-#endif

@@ -1,7 +1,6 @@
 /* file.h: small files that are read and replaced as a whole: the configuration, the users; directories. Errors are
  * -errno. */
-#ifndef LIB_SYSTEM_FILE_H
-#define LIB_SYSTEM_FILE_H
+#pragma once
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 #include <sys/types.h>
@@ -20,4 +19,3 @@ int file_write_all(int fd, struct slice content, size_t *done);
 int file_sync_directory(const char *directory);
 int file_sync_directory_at(int directory); /* a descriptor, also of O_PATH, or AT_FDCWD */
 int file_sync_directory_of(const char *path);
-#endif

@@ -6,8 +6,7 @@
  * the first lock to the new file, so that Valkey is excluded as well.
  *
  * A forked child does not hold the locks: otherwise it would keep them when its parent crashes and is restarted. */
-#ifndef LIB_SYSTEM_FILE_LOCK_H
-#define LIB_SYSTEM_FILE_LOCK_H
+#pragma once
 #include "lib/structures/linked_list.h"
 
 struct file_lock {
@@ -21,4 +20,3 @@ void file_lock_release(struct file_lock *lock);
 /* Renames `temporary` to the locked path and locks the new file. Returns 0 or -errno of the rename. Any thread may call
  * it. */
 int file_lock_rename(struct file_lock *lock, const char *temporary);
-#endif

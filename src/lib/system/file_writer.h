@@ -10,8 +10,7 @@
  * Content for another path in between prevents this, because the order would change.
  *
  * Rejected: a kind of job in background.h, because every server would have one more thread, needed or not. */
-#ifndef LIB_SYSTEM_FILE_WRITER_H
-#define LIB_SYSTEM_FILE_WRITER_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 #include <sys/types.h>
@@ -72,4 +71,3 @@ int file_writer_clean(const char *path);
 /* Replaces a file in the calling thread, as the writer does for each content. Fills *written except `ticket`. */
 void file_write(const char *path, struct slice content, bool durable, mode_t mode, struct file_lock *lock,
                 struct file_written *written);
-#endif

@@ -1,7 +1,6 @@
 /* log.h: the log of server and tools: standard output, a file, syslog. Any thread may log; each line is one write. The
  * format is that of Valkey: "pid:role dd Mon yyyy hh:mm:ss.mmm mark text". */
-#ifndef LIB_SYSTEM_LOG_H
-#define LIB_SYSTEM_LOG_H
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,4 +42,3 @@ void log_write_limited(struct log_limit *limit, enum log_level level, const char
  * reports); the second writes one line: "pid:signal-handler (seconds) text". */
 void log_write_raw(const char *text);
 void log_write_from_handler(const char *text);
-#endif

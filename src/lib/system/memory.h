@@ -7,8 +7,7 @@
  * mem_alloc() and the other plain functions never return NULL: when memory runs out they call the handler of
  * mem_set_oom_handler() and abort. Where a peer, a client or a file determines the size, use the mem_try_ functions and
  * report an error. */
-#ifndef LIB_SYSTEM_MEMORY_H
-#define LIB_SYSTEM_MEMORY_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,4 +64,3 @@ void mem_purge(void);            /* return unused pages to the kernel */
  * Without it a thread returns its pages when it allocates or frees, so an idle process keeps them. False: the allocator
  * has no such thread. */
 bool mem_purge_in_background(bool on);
-#endif

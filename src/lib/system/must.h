@@ -14,8 +14,7 @@
  * able to end the process. The condition has no side effects; what other threads change is read into a variable first.
  * Where a profile shows that a check costs time for each request, use must_in_tests(), which only builds with
  * sanitizers or with MUST_IN_TESTS evaluate. Any thread may call it. */
-#ifndef LIB_SYSTEM_MUST_H
-#define LIB_SYSTEM_MUST_H
+#pragma once
 
 #define must(condition)                                                                                                \
     (__builtin_expect(!(condition), 0) ? must_fail(__FILE__, __LINE__, __func__, #condition, (const char *)0) : (void)0)
@@ -40,4 +39,3 @@ _Noreturn void must_fail(const char *file, int line, const char *function, const
                          ...) __attribute__((format(printf, 5, 6), cold));
 /* Receives one line without a newline. At first it is written to standard error. */
 void must_set_handler(void (*handler)(const char *text));
-#endif

@@ -11,8 +11,7 @@
  *
  * The caller knows every pointer to the block: the caller requests the copy, replaces the pointers, and frees the old
  * block. Only blocks of memory.h can be relocated; mem_used() does not change. Any thread may call these functions. */
-#ifndef LIB_SYSTEM_RELOCATE_H
-#define LIB_SYSTEM_RELOCATE_H
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,4 +28,3 @@ void relocate_end(void *old);
 void relocate_block(struct relocation *r, void **pointer);
 /* For tests: every block moves, with any allocator. */
 void relocate_set_all(bool on);
-#endif

@@ -3,8 +3,7 @@
  * A thread that handles no signals leaves them to the main thread, except those that its own faults raise: they stay
  * unblocked, and it has a stack of its own for their handlers. So a crash in any thread, also by an overflow of its
  * stack, leaves a report. `make check` refuses pthread_create elsewhere. */
-#ifndef LIB_SYSTEM_THREAD_H
-#define LIB_SYSTEM_THREAD_H
+#pragma once
 #include "lib/system/must.h"
 #include <pthread.h>
 #include <signal.h>
@@ -26,4 +25,3 @@ static inline const void *thread_here(void) {
 int thread_create(pthread_t *thread, void *(*run)(void *argument), void *argument);
 /* All signals except those of faults: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS. */
 void thread_signals_without_faults(sigset_t *signals);
-#endif

@@ -1,8 +1,7 @@
 /* ticks.h: a fast clock: the CPU's invariant time stamp counter where available (no system call, no vDSO page, a few
  * nanoseconds), otherwise the monotonic clock in nanoseconds. Only for durations inside one process: statistics,
  * latency, time slices. Use lib/system/clock.h for wall-clock time and deadlines. */
-#ifndef LIB_SYSTEM_TICKS_H
-#define LIB_SYSTEM_TICKS_H
+#pragma once
 #include "lib/system/clock.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -41,4 +40,3 @@ static inline uint64_t ticks_of_us(uint64_t us) {
 }
 /* For INFO monotonic_clock: "X86 TSC @ 2450 ticks/us", "POSIX clock_gettime". */
 const char *ticks_describe(void);
-#endif

@@ -8,8 +8,7 @@
  *
  * Large blobs can come from a separate allocator whose memory a transport can send without a copy
  * (blob_set_large_allocator). Other code does not see the difference. */
-#ifndef LIB_TEXT_BLOB_H
-#define LIB_TEXT_BLOB_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,4 +59,3 @@ void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min
 static inline struct slice blob_slice(const struct blob *blob) {
     return (struct slice){blob->data, blob->len};
 }
-#endif

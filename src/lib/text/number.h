@@ -1,6 +1,5 @@
 /* number.h: conversion between numbers and text, exactly as Valkey reads and writes them, without printf. */
-#ifndef LIB_TEXT_NUMBER_H
-#define LIB_TEXT_NUMBER_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 
@@ -39,4 +38,3 @@ bool parse_memory(struct slice text, uint64_t *bytes);
 size_t format_memory(char *text, uint64_t bytes);
 /* 1.50K, 23.00M …, as in the _human fields of INFO. */
 size_t format_bytes_human(char text[static 32], uint64_t bytes);
-#endif

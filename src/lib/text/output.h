@@ -9,8 +9,7 @@
  * much asks its owner from time to time.
  *
  * Not thread-safe: an output belongs to the thread of its owner. */
-#ifndef LIB_TEXT_OUTPUT_H
-#define LIB_TEXT_OUTPUT_H
+#pragma once
 #include "lib/system/must.h"
 #include "lib/text/blob.h"
 #include "lib/text/slice.h"
@@ -100,4 +99,3 @@ struct null_output {
     char scratch[OUTPUT_RESERVE_MAX];
 };
 void null_output_init(struct null_output *n);
-#endif

@@ -1,7 +1,6 @@
 /* slice.h: a reference to bytes that another object owns. A slice is passed by value and does not own its bytes. It may
  * hold any byte and is not NUL-terminated. The owner determines how long it stays valid. */
-#ifndef LIB_TEXT_SLICE_H
-#define LIB_TEXT_SLICE_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -42,4 +41,3 @@ static inline int slice_compare(struct slice a, struct slice b) {
     int order = len ? memcmp(a.data, b.data, len) : 0;
     return order ? order : (a.len > b.len) - (a.len < b.len);
 }
-#endif

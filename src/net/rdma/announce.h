@@ -5,8 +5,7 @@
  * An immediate, which orders memory, announces each message of more than RDMA_POLLED_MESSAGE_MAX bytes, and the first
  * message after RDMA_POLLED_BYTES_MAX bytes of words. For large messages a completion costs less than a checksum, and
  * the receiver never checks more than RDMA_POLLED_BYTES_MAX bytes at a time. */
-#ifndef NET_RDMA_ANNOUNCE_H
-#define NET_RDMA_ANNOUNCE_H
+#pragma once
 #include "lib/hash/crc32c.h"
 #include "net/rdma/connection.h"
 #include <endian.h>
@@ -46,4 +45,3 @@ void rdma_announce_taken_sent(struct rdma_connection *c);
  * `sge` and `word` must live until it is posted. False: by an immediate with the value *immediate. */
 bool rdma_announce_message(struct rdma_connection *c, uint32_t bytes, const struct ibv_sge *sges, uint32_t count,
                            struct ibv_send_wr *wr, struct ibv_sge *sge, uint64_t *word, uint32_t *immediate);
-#endif

@@ -20,8 +20,7 @@
  *   each of them would have to know.
  *   Revoking the peer's right to write while its bytes are looked at: a system call, or a work request and a wait,
  *   for each message. */
-#ifndef NET_RDMA_BUFFER_H
-#define NET_RDMA_BUFFER_H
+#pragma once
 #include "net/rdma/connection.h"
 
 /* Allocates the first buffer. False: errno. */
@@ -52,4 +51,3 @@ static inline size_t rdma_receive_unshown(const struct rdma_connection *c) {
 /* Takes bytes that arrived out of the buffer, calls `readable`, and settles the input. Call it if rdma_may_receive()
  * and bytes of receive.rx were not taken. */
 void rdma_receive_show(struct rdma_connection *c);
-#endif

@@ -5,8 +5,7 @@
  *
  * A disconnect is reported after the completions have been drained, because the peer's last bytes have arrived by then.
  */
-#ifndef NET_RDMA_CM_H
-#define NET_RDMA_CM_H
+#pragma once
 #include "lib/system/log.h"
 #include "net/rdma/connection.h"
 
@@ -36,4 +35,3 @@ void rdma_listener_lost(struct rdma_listener *l); /* its device was removed */
 /* The type of service of connections that this end requests. The request carries it to the peer, whose packets have it
  * as well, unless the peer chooses its own. */
 void rdma_set_traffic_class(struct rdma_cm_id *id);
-#endif

@@ -13,8 +13,7 @@
  *   for RDMA_SPIN_LONG_US, until such a spin finds nothing. It does not spin while the device moves a large value
  *   (place.c), which takes longer than a sleep, nor after the last one until a peer sends something, unless it polls
  *   peers: a client that moves large values does not send its next request within microseconds. */
-#ifndef NET_RDMA_COMPLETION_H
-#define NET_RDMA_COMPLETION_H
+#pragma once
 #include "net/rdma/device.h"
 
 extern const struct rdma_device_handlers rdma_completion_handlers;
@@ -28,4 +27,3 @@ void rdma_device_woke(struct rdma_device *device, uint64_t waited_us);
 /* The device was removed: fails its connections, also those of other threads. */
 void rdma_device_gone(struct rdma_device *device);
 void rdma_async_ready(struct event_io *io, int mask); /* a handler */
-#endif

@@ -6,8 +6,7 @@
  *
  * Rejected: a struct for each layer with a pointer to the common part. Each access would cost a load, several in each
  * message. */
-#ifndef NET_RDMA_CONNECTION_H
-#define NET_RDMA_CONNECTION_H
+#pragma once
 #include "net/connection.h"
 #include "net/input_buffer.h"
 #include "net/output_queue.h"
@@ -252,4 +251,3 @@ static inline void rdma_connection_ready(struct rdma_connection *c) {
 const char *rdma_connection_name(const struct rdma_connection *c, char name[static RDMA_NAME_MAX]);
 /* The peer broke the protocol: logs the message and ignores all further input of the peer. */
 void rdma_violation(struct rdma_connection *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-#endif

@@ -13,8 +13,7 @@
  *   another queue. Until then, the devices of senders that find no receive retry.
  *   Rejected: resizing the queue (mlx5 cannot); one queue for the maximum number of connections (megabytes of pinned
  *   memory in each thread, for connections that rarely exist). */
-#ifndef NET_RDMA_DEVICE_H
-#define NET_RDMA_DEVICE_H
+#pragma once
 #include "net/rdma/loop.h"
 #include "net/rdma/memory.h"
 #include "net/rdma/poll_slot.h"
@@ -178,4 +177,3 @@ static inline struct rdma_queue_pair *rdma_queue_pair_find(const struct rdma_dev
 
 /* A completion queue with capacity for `need` more requests; NULL: errno. */
 struct rdma_queue *rdma_queue_with_capacity(struct rdma_device *device, uint32_t need);
-#endif

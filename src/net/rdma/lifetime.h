@@ -13,8 +13,7 @@
  *   A connection ends in this order. The queue pair leaves the table, so that later completions find no connection. The
  *   peer gets a disconnect. At the end of the loop's turn the completions are drained once more, the queue pair is
  *   destroyed, the memory returns to its pools, and the identifier is destroyed. */
-#ifndef NET_RDMA_LIFETIME_H
-#define NET_RDMA_LIFETIME_H
+#pragma once
 #include "net/rdma/connection.h"
 
 #define RDMA_REMOVED "the RDMA device was removed"
@@ -30,4 +29,3 @@ void rdma_connection_close(struct connection *conn);
 /* Ends the connection for good; the struct is freed at the end of the iteration. */
 void rdma_connection_finish(struct rdma_connection *c);
 void rdma_connection_release(struct rdma_connection *c); /* frees all memory except the struct */
-#endif

@@ -7,8 +7,7 @@
  * Tidying
  *   Work that can wait is done by a timer, in portions: buffers that were given back, memory that is not needed any
  *   more, receives that the device did not accept. */
-#ifndef NET_RDMA_LOOP_H
-#define NET_RDMA_LOOP_H
+#pragma once
 #include "net/event_loop.h"
 #include "net/input_buffer.h"
 #include "net/rdma/settings.h"
@@ -52,4 +51,3 @@ void rdma_loops_visit_others(const struct rdma_loop *self, void (*visit)(struct 
 void rdma_loops_sum(struct rdma_stats *sum);      /* the counters of the process */
 void rdma_loops_trim(struct rdma_loop *self);     /* frees unused memory of all loops, of this one before it returns */
 void rdma_loop_tidy_soon(struct rdma_loop *loop); /* there is work for the loop's tidying */
-#endif

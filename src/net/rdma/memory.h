@@ -36,8 +36,7 @@
  *   pages to be excluded from the child's memory one by one (kernels before 5.12), a region cannot end inside a huge
  *   page, so such slabs use ordinary pages. Slabs also use ordinary pages after a registration has shown that the
  *   device cannot register huge pages (soft-RoCE of Linux 6.1, for parts of reserved huge pages). */
-#ifndef NET_RDMA_MEMORY_H
-#define NET_RDMA_MEMORY_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "net/output_queue.h"
 #include "net/rdma/settings.h"
@@ -136,4 +135,3 @@ enum { RDMA_MEMORY_AGE_US = 1000 * 1000 };
 bool rdma_memory_age(struct rdma_memory *memory);
 /* Frees all unused memory now, except one slab of send memory. */
 void rdma_memory_trim(struct rdma_memory *memory);
-#endif

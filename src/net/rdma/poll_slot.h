@@ -3,8 +3,7 @@
  *
  * A slot is registered when a connection agrees on the feature. Once a peer knows its key, no other connection gets it
  * before the loop's tidying has registered it again. Slots are never registered while messages flow. */
-#ifndef NET_RDMA_POLL_SLOT_H
-#define NET_RDMA_POLL_SLOT_H
+#pragma once
 #include "net/rdma/memory.h"
 
 struct rdma_connection;
@@ -45,4 +44,3 @@ void rdma_poll_slot_give(struct rdma_polls *polls, struct rdma_poll_slot *slot);
 /* Registers slots again whose key a peer knew, and frees those that no connection can need. */
 void rdma_polls_tidy(struct rdma_polls *polls);
 void rdma_polls_free(struct rdma_polls *polls); /* after the last connection */
-#endif

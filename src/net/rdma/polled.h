@@ -48,8 +48,7 @@
  *   Waiting for the answers to PollEnd before sleeping: a peer that does not answer would keep the thread awake.
  *   A separate checksum of each message: a word overwrites the one before, so the reader may see only some of them. The
  *   checksum therefore continues across messages. */
-#ifndef NET_RDMA_POLLED_H
-#define NET_RDMA_POLLED_H
+#pragma once
 #include "net/rdma/connection.h"
 
 enum { RDMA_POLLED_PATIENCE_US = 2 };
@@ -73,4 +72,3 @@ void rdma_polled_on_ended(struct rdma_connection *c, const struct rdma_wire_cred
 /* Sends a PollEnd that waited for space in the send queue. False: it is still full. */
 bool rdma_polled_pump(struct rdma_connection *c);
 void rdma_polled_release(struct rdma_connection *c);
-#endif

@@ -1,6 +1,5 @@
 /* port.h: the device and port that the process uses, for display in the log, in INFO and in banners. */
-#ifndef NET_RDMA_PORT_H
-#define NET_RDMA_PORT_H
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,4 +22,3 @@ void rdma_port_forget(void);                /* the recorded port may be gone: th
 enum { RDMA_NAME_MAX = 300 };
 /* "softrdma0, GID ::ffff:127.0.0.1", or less if the identifier is bound to no device. */
 const char *rdma_device_text(const struct rdma_cm_id *id, char text[static RDMA_NAME_MAX]);
-#endif

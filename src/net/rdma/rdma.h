@@ -1,8 +1,7 @@
 /* rdma.h: the RDMA transport for its users: `transport_rdma`, the settings and the counters. One-sided reads have a
  * header of their own, read.h. Compiled in with BUILD_RDMA=yes. README.md in this directory describes the layers below.
  */
-#ifndef NET_RDMA_RDMA_H
-#define NET_RDMA_RDMA_H
+#pragma once
 #include "net/connection.h"
 #include "net/rdma/port.h"
 #include "net/rdma/settings.h"
@@ -20,4 +19,3 @@ bool rdma_discard(struct connection *conn, size_t len);
 void rdma_find_by_completions(struct connection *conn);
 /* Returns free registered memory of this loop and of the loops of other threads to the system. */
 void rdma_trim(struct event_loop *loop);
-#endif

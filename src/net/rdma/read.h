@@ -40,8 +40,7 @@
  *   rdma_read_depth() is 0, and only windows that are offered can be opened: the other thread registers the memory, and
  *   the caller waits for it. In a forked child the windows of the
  *   parent are not usable, and closing them there has no effect on the parent. */
-#ifndef NET_RDMA_READ_H
-#define NET_RDMA_READ_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "net/connection.h"
 
@@ -109,4 +108,3 @@ typedef void rdma_read_done(struct connection *conn, void *context, int64_t resu
  * from a peer unchecked: the peer's device checks them. */
 int rdma_read_start(struct connection *conn, const struct rdma_window *target, size_t offset, uint64_t address,
                     uint32_t rkey, uint32_t length, rdma_read_done *done, void *context);
-#endif

@@ -35,8 +35,7 @@
  *
  * Ring
  *   With a peer that agreed to it, the buffer is a ring: ring.h. */
-#ifndef NET_RDMA_RECEIVE_H
-#define NET_RDMA_RECEIVE_H
+#pragma once
 #include "net/rdma/connection.h"
 
 /* Announces the buffer again, from its start. */
@@ -47,4 +46,3 @@ void rdma_receive_settle(struct rdma_connection *c);
 void rdma_receive_consume(struct rdma_connection *c, size_t len);
 void rdma_receive_tick(struct rdma_connection *c, uint64_t now);
 void rdma_receive_release(struct rdma_connection *c);
-#endif

@@ -28,8 +28,7 @@
  *   replies, so the message is needed anyway, and it is cheap (docs/performance-log.md).
  *   A counter of consumed bytes written into the peer's memory: the peer does not notice when it changes, so a sleeping
  *   peer needs a message anyway. */
-#ifndef NET_RDMA_RING_H
-#define NET_RDMA_RING_H
+#pragma once
 #include "net/rdma/connection.h"
 
 void rdma_ring_begin_in(struct rdma_connection *c);
@@ -41,4 +40,3 @@ void rdma_ring_moved(struct rdma_connection *c); /* the peer has answered Buffer
 /* Sends BufferTaken and Credit that waited for space in the send queue. False: it is still full. */
 bool rdma_ring_pump(struct rdma_connection *c);
 void rdma_ring_tick(struct rdma_connection *c, uint64_t now);
-#endif

@@ -20,8 +20,7 @@
  * Waits (stall.c)
  *   A connection whose peer's buffer is full is stalled. A connection that needs send memory where there is none is in
  *   its device context's list `starved`. */
-#ifndef NET_RDMA_SEND_H
-#define NET_RDMA_SEND_H
+#pragma once
 #include "net/placement.h"
 #include "net/rdma/connection.h"
 
@@ -73,4 +72,3 @@ void rdma_starved_begin(struct rdma_connection *c); /* enters the list of connec
 void rdma_starved_end(struct rdma_connection *c);   /* leaves it */
 void rdma_send_relieve(struct rdma_device *device); /* frees send memory, which has run out */
 void rdma_send_feed(struct rdma_device *device);    /* resumes connections that waited for send memory */
-#endif

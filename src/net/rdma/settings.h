@@ -3,8 +3,7 @@
  *
  * Settings are read when a connection is made, or (busy_poll_us, keepalive_ms) at use. The server's options set them
  * while other threads may read them, so each is atomic. */
-#ifndef NET_RDMA_SETTINGS_H
-#define NET_RDMA_SETTINGS_H
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -128,4 +127,3 @@ extern struct rdma_hooks rdma_hooks;
 /* Call first in a forked child, which must not touch verbs objects. */
 void rdma_after_fork_child(void);
 bool rdma_usable(void); /* false in a forked child */
-#endif

@@ -46,8 +46,7 @@
  *   Growing by the time from a buffer's first message to its last. A client with 500 connections shows anything.
  *   Announcing two halves of one buffer in turn. An idle connection would hold both, and the first half announced is a
  *   change of size. */
-#ifndef NET_RDMA_SIZE_H
-#define NET_RDMA_SIZE_H
+#pragma once
 #include "net/rdma/connection.h"
 
 uint32_t rdma_receive_first_size(bool passive);
@@ -64,4 +63,3 @@ uint32_t rdma_size_fitting(const struct rdma_connection *c, uint32_t capacity);
 void rdma_size_guess_write(struct rdma_connection *c);
 /* A buffer is announced. `same`: it has the size of the one before. */
 void rdma_size_count(struct rdma_connection *c, bool same);
-#endif

@@ -4,8 +4,7 @@
  * A receive whose completion was handled is collected in device->reposts, and rdma_receives_flush() posts all of a
  * batch with one call for each queue. What the device does not accept is kept, and the loop's tidying posts it again.
  */
-#ifndef NET_RDMA_SRQ_H
-#define NET_RDMA_SRQ_H
+#pragma once
 #include "net/rdma/device.h"
 
 void rdma_receives_flush(struct rdma_device *device); /* posts device->reposts */
@@ -36,4 +35,3 @@ static inline struct rdma_shared *rdma_shared_of(struct rdma_device *device, con
             return &device->shared[i];
     return NULL;
 }
-#endif

@@ -46,11 +46,9 @@
  *   socket_settings.handshake_timeout_ms. They count in socket_stats.
  *
  * End of the stream, names, errors: as in net/tls.h. */
-#ifndef NET_RDMA_TLS_H
-#define NET_RDMA_TLS_H
+#pragma once
 #include "net/connection.h"
 
 extern const struct transport transport_rdma_tls;
 /* 1024; tests lower it. */
 extern _Atomic uint32_t rdma_tls_handshakes_max;
-#endif

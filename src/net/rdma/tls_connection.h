@@ -1,7 +1,6 @@
 /* tls_connection.h: a connection of TLS over RDMA. Shared by tls.c (the data path, and the table of the transport) and
  * tls_handshake.c (handshakes of both ends, listening, and the carrier's events). See tls.h. */
-#ifndef NET_RDMA_TLS_CONNECTION_H
-#define NET_RDMA_TLS_CONNECTION_H
+#pragma once
 #include "net/input_buffer.h"
 #include "net/output_queue.h"
 #include "net/rdma/tls.h"
@@ -86,4 +85,3 @@ extern const struct connection_events rdma_tls_carrier_events;
 struct listener *rdma_tls_listen(struct event_loop *loop, const struct listen_options *options, char *error,
                                  size_t error_size);
 void rdma_tls_arrival_drop(struct rdma_tls *t); /* ends an accepted connection that was not reported */
-#endif

@@ -17,8 +17,7 @@
  *   values are not registered and this module is off: ibv_is_fork_initialized() must return IBV_FORK_UNNEEDED, and
  *   ibv_fork_init() is not called then. Newer kernels copy pinned pages of private memory when the process forks, which
  *   takes half a second for a gigabyte. Regions are shared mappings, which the kernel does not copy (value_arena.h). */
-#ifndef NET_RDMA_VALUES_H
-#define NET_RDMA_VALUES_H
+#pragma once
 #include "lib/text/blob.h"
 #include "net/rdma/memory.h"
 #include "net/value_arena.h"
@@ -68,4 +67,3 @@ bool rdma_values_ended(struct rdma_values *values);
 bool rdma_values_tidy(struct rdma_values *values, uint64_t budget_us);
 void rdma_values_free(struct rdma_values *values); /* unregisters all; no request may be outstanding */
 uint64_t rdma_values_bytes(void);                  /* of registered regions, in the process */
-#endif

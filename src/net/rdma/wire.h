@@ -112,8 +112,7 @@
  *   - an immediate, or the count of BufferTaken or PollEnded, of more bytes than are free
  *   A word that does not match its bytes is not a violation: the receiver ignores it, and ends the polling period after
  *   a while. */
-#ifndef NET_RDMA_WIRE_H
-#define NET_RDMA_WIRE_H
+#pragma once
 #include <stdint.h>
 
 enum rdma_opcode {
@@ -167,4 +166,3 @@ _Static_assert(__builtin_offsetof(struct rdma_wire_feature, features) == 24, "wi
 _Static_assert(__builtin_offsetof(struct rdma_wire_memory, addr) == 16, "wire layout");
 _Static_assert(__builtin_offsetof(struct rdma_wire_credit, bytes) == 24, "wire layout");
 _Static_assert(__builtin_offsetof(struct rdma_wire_memory, key) == 28, "wire layout");
-#endif

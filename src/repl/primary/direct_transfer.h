@@ -9,8 +9,7 @@
  *
  * The server drops a replica by shutdown() of its socket, so that the writer's next write to it fails. A thread has
  * descriptors of its own (dup()), because the server closes those of its connections. */
-#ifndef REPL_PRIMARY_DIRECT_TRANSFER_H
-#define REPL_PRIMARY_DIRECT_TRANSFER_H
+#pragma once
 #include "formats/sink.h"
 #include "net/connection.h"
 #include "persistence/background_save.h"
@@ -53,4 +52,3 @@ enum direct_event {
 };
 /* Reads the next report from the pipe's other end, which does not block. */
 enum direct_event direct_read_report(int fd, uint64_t *value);
-#endif

@@ -1,6 +1,5 @@
 /* failover.h: FAILOVER: a primary hands its role to one of its replicas. Main thread only. */
-#ifndef REPL_PRIMARY_FAILOVER_H
-#define REPL_PRIMARY_FAILOVER_H
+#pragma once
 #include "server/command/command.h"
 #include "server/server.h"
 
@@ -12,4 +11,3 @@ bool repl_failover_asked(struct call *call);
 void repl_failover_refused(void); /* the replica refuses to take over */
 bool repl_failover_running(void);
 const char *repl_failover_state(void); /* as INFO shows it */
-#endif

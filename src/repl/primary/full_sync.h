@@ -1,6 +1,5 @@
 /* full_sync.h: the full synchronization on the primary. Main thread only. */
-#ifndef REPL_PRIMARY_FULL_SYNC_H
-#define REPL_PRIMARY_FULL_SYNC_H
+#pragma once
 #include "repl/primary/replicas.h"
 
 /* The replica needs a snapshot: it joins the current one, or waits for the next one. */
@@ -20,4 +19,3 @@ bool full_sync_is_shared(const struct replica *a, const struct replica *b);
 /* The highest RDB version that the replica is known to load. */
 int full_sync_version(const struct replica *replica);
 void full_sync_next(void); /* a snapshot has ended: starts the next one */
-#endif

@@ -2,8 +2,7 @@
  * "eof"): a background save writes dbfilename. When the file is complete, each waiting replica gets "$<length>" and the
  * file. A replica that connects while the file is being written joins, at the stream position of the replicas that
  * already wait. */
-#ifndef REPL_PRIMARY_FULL_SYNC_FILE_H
-#define REPL_PRIMARY_FULL_SYNC_FILE_H
+#pragma once
 #include "repl/primary/replicas.h"
 
 struct save_content;
@@ -15,4 +14,3 @@ void full_sync_file_forget(struct replica *replica); /* closes the file */
 /* Ends the save of the file if no replica waits for it any more and no save points are configured. */
 void full_sync_file_kill_unneeded(void);
 void full_sync_file_listen(void); /* at start */
-#endif

@@ -1,6 +1,5 @@
 /* full_sync_pull.h: the full synchronization of replicas that fetch the snapshot by RDMA READ (pull/primary.h). */
-#ifndef REPL_PRIMARY_FULL_SYNC_PULL_H
-#define REPL_PRIMARY_FULL_SYNC_PULL_H
+#pragma once
 #include "repl/primary/replicas.h"
 
 /* Whether the replica can fetch a snapshot by RDMA READ. */
@@ -11,4 +10,3 @@ bool full_sync_pull_start(bool sealed);
 /* Adds the replica to the current snapshot. False: it must wait for the next one. */
 bool full_sync_pull_join(struct replica *replica);
 void full_sync_pulled(struct replica *replica, int64_t chunks); /* REPLCONF PULLED */
-#endif

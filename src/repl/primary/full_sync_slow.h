@@ -10,8 +10,7 @@
  * or because the fork takes too long.
  *
  * Main thread only. */
-#ifndef REPL_PRIMARY_FULL_SYNC_SLOW_H
-#define REPL_PRIMARY_FULL_SYNC_SLOW_H
+#pragma once
 #include "repl/primary/replicas.h"
 
 /* Remembers the replica. The caller drops it. */
@@ -20,4 +19,3 @@ void full_sync_slow_note(const struct replica *replica, int64_t waited_ms);
 void full_sync_slow_forget(const struct replica *replica);
 bool full_sync_is_slow(const struct replica *replica); /* its copy comes from a file. False if saves fork */
 extern uint64_t full_sync_dropped_slow;                /* replicas, since the start */
-#endif

@@ -5,8 +5,7 @@
  * with every transport.
  *
  * If the replicas are RDB channels and all of these are sockets, the save writes to them itself (direct_transfer.h). */
-#ifndef REPL_PRIMARY_FULL_SYNC_STREAM_H
-#define REPL_PRIMARY_FULL_SYNC_STREAM_H
+#pragma once
 #include "repl/primary/replicas.h"
 
 struct save_content;
@@ -18,4 +17,3 @@ void full_sync_stream_resume(void); /* a connection has sent what was queued */
  * are on their way. At the end full_sync_stream_left(): the save is ended if no other replica receives. */
 bool full_sync_stream_leaves(struct replica *replica);
 void full_sync_stream_left(const struct replica *replica);
-#endif

@@ -1,7 +1,6 @@
 /* main_channels.h: main channels of dual-channel replicas that have not connected yet. The stream is kept for each of
  * them, from the offset of the snapshot on that its RDB channel receives. Main thread only. */
-#ifndef REPL_PRIMARY_MAIN_CHANNELS_H
-#define REPL_PRIMARY_MAIN_CHANNELS_H
+#pragma once
 #include "repl/primary/replicas.h"
 
 /* Seconds for which the stream is kept for a main channel after the RDB channel has ended. */
@@ -22,4 +21,3 @@ void main_channels_drop(void);      /* gives up all of them and the stream kept 
 /* Gives up those for which the kept stream exceeds client-output-buffer-limit replica. */
 void main_channels_limit(void);
 void main_channels_expire(int64_t now_ms); /* gives up those whose grace period is over */
-#endif

@@ -1,6 +1,5 @@
 /* primary.h: sends the stream to replicas, and takes their acknowledgements. Main thread only. */
-#ifndef REPL_PRIMARY_PRIMARY_H
-#define REPL_PRIMARY_PRIMARY_H
+#pragma once
 #include "repl/primary/replicas.h"
 #include "server/server.h"
 
@@ -11,4 +10,3 @@ void replica_send_stream(struct replica *replica); /* as much of the stream as t
  * acknowledgement, which says that it has loaded the copy. */
 void replica_put_online(struct replica *replica, bool await_ack);
 void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsynced);
-#endif

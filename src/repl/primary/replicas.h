@@ -12,8 +12,7 @@
  *
  * From the snapshot's offset on, the replica's reader pins the stream (stream.h), so the stream is not copied while the
  * replica loads the snapshot. */
-#ifndef REPL_PRIMARY_REPLICAS_H
-#define REPL_PRIMARY_REPLICAS_H
+#pragma once
 #include "repl/stream.h"
 #include "server/clients/client.h"
 #include "server/cluster_hooks.h"
@@ -145,4 +144,3 @@ static inline bool replica_is_online(const struct replica *replica) {
 void replica_write(struct replica *replica, struct slice bytes);
 void replica_pass(struct replica *replica, struct blob *blob); /* the same with a piece of a full copy; shares it */
 bool replica_is_full(const struct replica *replica);           /* its connection has enough bytes queued */
-#endif

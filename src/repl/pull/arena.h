@@ -19,8 +19,7 @@
  *
  * An arena belongs to the thread that created it; another thread may free it on its behalf. Only the writer calls its
  * functions, or the server before it forks: the child then goes on. */
-#ifndef REPL_PULL_ARENA_H
-#define REPL_PULL_ARENA_H
+#pragma once
 #include "formats/sink.h"
 #include "repl/pull/seal.h"
 #include <stdbool.h>
@@ -84,4 +83,3 @@ int pull_arena_publish(struct pull_arena *arena, size_t len);   /* its first `le
 /* Publishes the last chunk and marks the snapshot complete. Call it after sink_flush() succeeded. 0 or a negative
  * errno: the chunk could not be encrypted. */
 int pull_arena_finish(struct pull_arena *arena);
-#endif

@@ -34,8 +34,7 @@
  *   only they know.
  *
  * Main thread only. */
-#ifndef REPL_PULL_PRIMARY_H
-#define REPL_PULL_PRIMARY_H
+#pragma once
 #include "persistence/background_save.h"
 #include "server/clients/client.h"
 #include <stdbool.h>
@@ -113,5 +112,4 @@ static inline bool pull_taken(struct pull_reader *reader, int64_t count) {
 static inline void pull_read_status(struct pull_status *status) {
     *status = (struct pull_status){.seconds_left = -1};
 }
-#endif
 #endif

@@ -15,8 +15,7 @@
  * with a wrong checksum; the first failure ends the work.
  *
  * Main thread only. Compiled in with BUILD_RDMA=yes. */
-#ifndef REPL_PULL_READS_H
-#define REPL_PULL_READS_H
+#pragma once
 #include "net/rdma/read.h"
 #include "repl/pull/seal.h"
 
@@ -66,4 +65,3 @@ void pull_reads_fail(struct pull_reads *reads, int error, const char *format, ..
 enum { PULL_KEY_TEXT = 2 * PULL_KEY_SIZE };
 void pull_key_format(char text[PULL_KEY_TEXT], const struct pull_key *key);
 bool pull_key_parse(struct slice text, struct pull_key *key);
-#endif

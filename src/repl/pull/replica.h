@@ -15,8 +15,7 @@
  *
  * While the fetch runs, it consumes the connection's input; the connection's owner must not. The owner sends a newline
  * to the primary each second, and still handles `closed`. Main thread only. */
-#ifndef REPL_PULL_REPLICA_H
-#define REPL_PULL_REPLICA_H
+#pragma once
 #include "net/connection.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -92,6 +91,4 @@ static inline void pull_fetch_free(struct pull_fetch *fetch) {}
 static inline const char *pull_fetch_error(const struct pull_fetch *fetch) {
     return "";
 }
-#endif
-
 #endif

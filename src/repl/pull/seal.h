@@ -11,8 +11,7 @@
  * a session of its own.
  *
  * Each seal belongs to one thread or process. Without TLS built in, pull_key_new() fails. */
-#ifndef REPL_PULL_SEAL_H
-#define REPL_PULL_SEAL_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,4 +31,3 @@ void pull_seal_free(struct pull_seal *seal); /* NULL is accepted */
 bool pull_seal_close(struct pull_seal *seal, uint64_t number, const char *text, size_t len, char *sealed);
 /* Decrypts `len` bytes, the tag included, in place. False: they are not those of chunk `number`, and not to be used. */
 bool pull_seal_open(struct pull_seal *seal, uint64_t number, char *bytes, size_t len);
-#endif

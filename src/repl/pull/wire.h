@@ -29,8 +29,7 @@
  *
  * A replica declares the capability only on an RDMA connection that allows READ (rdma_read_depth()). A primary uses
  * these messages only with such a replica. A primary that does not know the capability ignores it. */
-#ifndef REPL_PULL_WIRE_H
-#define REPL_PULL_WIRE_H
+#pragma once
 
 #define PULL_CAPABILITY        "rdma-pull"
 #define PULL_CAPABILITY_SEALED "rdma-pull-sealed"
@@ -43,4 +42,3 @@ enum {
     PULL_WIRE_CHUNK_MAX = 8 * 1024 * 1024,
     PULL_LINE_MAX = 256, /* bytes of a line, line end included */
 };
-#endif

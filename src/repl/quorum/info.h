@@ -1,7 +1,5 @@
 /* info.h: what INFO replication shows of synchronous replication. */
-#ifndef REPL_QUORUM_INFO_H
-#define REPL_QUORUM_INFO_H
+#pragma once
 #include "lib/text/output.h"
 
 void quorum_write_info(struct output *out);
-#endif

@@ -21,8 +21,7 @@
  * Acknowledgements are REPLCONF ACK, which a replica of a group sends after each turn that has executed commands.
  *
  * With `sync-replication no` nothing here runs: the functions below cost a test of quorum_on. Main thread only. */
-#ifndef REPL_QUORUM_QUORUM_H
-#define REPL_QUORUM_QUORUM_H
+#pragma once
 #include "repl/primary/replicas.h"
 #include "repl/quorum/protocol/machine.h"
 #include "resp/request.h"
@@ -132,4 +131,3 @@ struct quorum_progress {
     bool lease;        /* the primary has a lease, and answers reads at once */
 };
 void quorum_progress(struct quorum_progress *progress);
-#endif

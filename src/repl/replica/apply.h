@@ -1,6 +1,5 @@
 /* apply.h: executes the primary's stream, forwards it to sub-replicas, and acknowledges it. Main thread only. */
-#ifndef REPL_REPLICA_APPLY_H
-#define REPL_REPLICA_APPLY_H
+#pragma once
 #include "lib/text/slice.h"
 #include "net/connection.h"
 #include <stdbool.h>
@@ -11,4 +10,3 @@ void apply_stop(void);                              /* closes the connection; ke
 void apply_cron(void);                              /* each second: acknowledges */
 void apply_before_wait(void);
 extern bool apply_frees_later; /* DEBUG FORCE-FREE-PRIMARY-ASYNC */
-#endif

@@ -1,6 +1,5 @@
 /* copy.h: the full synchronization on the replica: receives the primary's copy, and loads it. Main thread only. */
-#ifndef REPL_REPLICA_COPY_H
-#define REPL_REPLICA_COPY_H
+#pragma once
 #include "net/connection.h"
 #include "server/role.h"
 #include <stdbool.h>
@@ -22,4 +21,3 @@ void copy_broken(const char *reason);          /* lets it fail: another connecti
 void copy_check_timeout(void);                 /* called each second */
 void copy_keep_alive(struct connection *conn); /* also sends a newline each second to this connection */
 void copy_stop(void);                          /* called when the server stops */
-#endif

@@ -1,6 +1,5 @@
 /* dual_channel.h: the full synchronization on two connections, on the replica. Main thread only. */
-#ifndef REPL_REPLICA_DUAL_CHANNEL_H
-#define REPL_REPLICA_DUAL_CHANNEL_H
+#pragma once
 #include "net/connection.h"
 #include <stdbool.h>
 
@@ -9,4 +8,3 @@
 void dual_channel_start(struct connection *conn, void (*done)(bool synchronized));
 void dual_channel_cancel(void);
 void dual_channel_cron(void); /* each second */
-#endif

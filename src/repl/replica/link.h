@@ -7,8 +7,7 @@
  *     apply.c         owns the connection while it executes the stream
  *
  * Main thread only. */
-#ifndef REPL_REPLICA_LINK_H
-#define REPL_REPLICA_LINK_H
+#pragma once
 #include "lib/text/slice.h"
 #include "net/connection.h"
 #include "repl/roles.h"
@@ -36,4 +35,3 @@ void replica_send(struct connection *conn, int argc, const struct slice *argv);
 int replica_listening_port(void); /* the port to announce */
 
 void replica_stream_ended(void); /* apply.c: the connection is closed */
-#endif

@@ -1,6 +1,5 @@
 /* machine.h: what the files of the Sentinel state machine share. */
-#ifndef SENTINEL_PROTOCOL_MACHINE_H
-#define SENTINEL_PROTOCOL_MACHINE_H
+#pragma once
 #include "sentinel/protocol/sentinel.h"
 
 enum { DESYNC_MS = 1000, PENDING_MAX = 100 };
@@ -82,4 +81,3 @@ bool send_replicate(struct sentinel *s, struct instance *instance, const struct 
 /* Logs once for each reason why no failover happens. */
 void failover_stuck(struct sentinel *s, struct instance *group, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-#endif

@@ -23,8 +23,7 @@
  *
  * Files: instance.c (groups, servers, links), tick.c (timers, TILT, what is down), reports.c (PING and INFO), hello.c,
  * election.c, replica_choice.c, failover.c, group_commands.c; server_info.h reads INFO. */
-#ifndef SENTINEL_PROTOCOL_SENTINEL_H
-#define SENTINEL_PROTOCOL_SENTINEL_H
+#pragma once
 #include "lib/system/log.h"
 #include "lib/text/slice.h"
 #include "sentinel/protocol/server_info.h"
@@ -326,4 +325,3 @@ bool sentinel_address_equal(const struct sentinel *sentinel, const struct sentin
                             const struct sentinel_address *b);
 /* "s_down,master,disconnected" */
 void sentinel_flags_text(const struct instance *instance, char text[static 256]);
-#endif

@@ -1,6 +1,5 @@
 /* server_info.h: the fields of a server's INFO that Sentinel uses. */
-#ifndef SENTINEL_PROTOCOL_SERVER_INFO_H
-#define SENTINEL_PROTOCOL_SERVER_INFO_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,4 +30,3 @@ void server_info_init(struct server_info *info);
  * replica() for each slaveN line; its texts are valid within the call. */
 void server_info_read(struct slice text, struct server_info *info,
                       void (*replica)(void *context, const char *host, int port), void *context);
-#endif

@@ -1,6 +1,5 @@
 /* auth.h: authentication: the password of the default user (requirepass), and protected mode. */
-#ifndef SERVER_CLIENTS_AUTH_H
-#define SERVER_CLIENTS_AUTH_H
+#pragma once
 #include "lib/text/slice.h"
 #include "net/connection.h"
 #include "server/clients/user.h"
@@ -36,4 +35,3 @@ void auth_count_denial(enum user_denial denial);
 uint64_t auth_denials(enum user_denial denial);
 /* The error text with which protected mode refuses a connection, NULL if the connection is accepted. */
 const char *auth_protected_refusal(const struct connection *conn);
-#endif

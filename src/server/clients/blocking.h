@@ -11,8 +11,7 @@
  * receiving, so that the server detects a disconnect.
  *
  * In a context that must not block (a transaction or a script) call_block() replies at once. Main thread only. */
-#ifndef SERVER_CLIENTS_BLOCKING_H
-#define SERVER_CLIENTS_BLOCKING_H
+#pragma once
 #include "server/command/command.h"
 
 struct blocking {
@@ -95,4 +94,3 @@ void blocking_wake(struct db *db, struct slice key);
  * another, and the loop calls it before it waits. */
 extern bool blocking_ready;
 void blocking_serve(void);
-#endif

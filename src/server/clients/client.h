@@ -3,8 +3,7 @@
  * The connection provides bytes, resp/request.c parses requests in them, client_turn.c executes the requests one after
  * the other and flushes the replies when the input is used up. client-output-buffer-limit bounds the output. Main
  * thread only. */
-#ifndef SERVER_CLIENTS_CLIENT_H
-#define SERVER_CLIENTS_CLIENT_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "net/connection.h"
 #include "net/event_loop.h"
@@ -294,4 +293,3 @@ size_t client_limited_memory(struct client *client); /* bytes that count against
 uint64_t clients_evicted(void);
 void clients_evicted_reset(void);
 void client_eviction_start(void);
-#endif

@@ -1,7 +1,5 @@
 /* client_commands.h: CLIENT, the other commands about the connection, and some about the server. */
-#ifndef SERVER_CLIENTS_CLIENT_COMMANDS_H
-#define SERVER_CLIENTS_CLIENT_COMMANDS_H
+#pragma once
 #include "server/command/command.h"
 extern const struct command_spec connection_commands[], server_commands[];
 bool client_name_ok(struct slice name); /* printable, without spaces */
-#endif

@@ -1,6 +1,5 @@
 /* client_private.h: declarations shared by the client_*.c files only. */
-#ifndef SERVER_CLIENTS_CLIENT_PRIVATE_H
-#define SERVER_CLIENTS_CLIENT_PRIVATE_H
+#pragma once
 #include "server/clients/client.h"
 
 void client_flush(struct client *client); /* at the end of a turn, now or before the loop waits; frees a client that
@@ -97,4 +96,3 @@ void client_notify_drained(struct client *client);
 void client_notify_requested(struct client *client);
 void client_notify_arrived(struct client *client);
 void client_notify_reset(struct client *client);
-#endif

@@ -29,8 +29,7 @@
  * Waking. An idle thread sleeps in epoll_wait(); a post to a sleeping loop wakes it. Threads spin only for
  * rdma-busy-poll-us. No thread waits for another one, except the main thread at the end of the process, which waits for
  * all. */
-#ifndef SERVER_CLIENTS_IO_THREADS_H
-#define SERVER_CLIENTS_IO_THREADS_H
+#pragma once
 #include "net/connection.h"
 #include "resp/request.h"
 
@@ -65,4 +64,3 @@ void io_batch_done(struct io_batch *batch, struct request_reader *reader); /* th
 void io_batch_hold(struct io_batch *batch,
                    struct request_reader *reader);             /* not executed: the next call returns it again */
 void io_batch_prefetch(struct io_batch *batch, struct db *db); /* prefetches the keys of the next requests */
-#endif

@@ -1,7 +1,6 @@
 /* listeners.h: the addresses on which the server listens: bind, port, tls-port, unixsocket, rdma-bind, rdma-port,
  * tls-rdma. */
-#ifndef SERVER_CLIENTS_LISTENERS_H
-#define SERVER_CLIENTS_LISTENERS_H
+#pragma once
 #include "lib/text/output.h"
 #include "server/config/config.h"
 extern const struct config_option listener_options[];
@@ -19,4 +18,3 @@ const char *listeners_first_address(char *text, size_t size); /* "*:6379", for t
 const char *listeners_unix_path(void);
 /* bind-source-addr: the source address of outgoing connections, if this machine has it. Empty: any. */
 const char *outgoing_source(void);
-#endif

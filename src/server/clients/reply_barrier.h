@@ -27,8 +27,7 @@
  * replication stream) bypass the barrier.
  *
  * Main thread only: a background thread that has finished posts to the main loop (event_loop.h). */
-#ifndef SERVER_CLIENTS_REPLY_BARRIER_H
-#define SERVER_CLIENTS_REPLY_BARRIER_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "server/clients/client.h"
 #include <stdint.h>
@@ -137,4 +136,3 @@ void reply_barrier_may_pin(enum barrier_pinning pinning);
  * that is freed is pinned no more. Both may not be called for a client whose pin is not the caller's. */
 bool reply_barrier_pin(struct client *client);
 void reply_barrier_unpin(struct client *client); /* not within a call of the client */
-#endif

@@ -1,7 +1,6 @@
 /* subscribers.h: a set of clients that all receive the same pushes. The owner of a set removes clients that disconnect
  * (client_listener). */
-#ifndef SERVER_CLIENTS_SUBSCRIBERS_H
-#define SERVER_CLIENTS_SUBSCRIBERS_H
+#pragma once
 #include "lib/text/slice.h"
 #include "server/clients/client.h"
 
@@ -15,4 +14,3 @@ bool subscribers_has(const struct subscribers *set, const struct client *client)
 void subscribers_send(const struct subscribers *set, struct slice bytes);
 /* Closes them: there is no memory for what they were to receive. */
 void subscribers_fail(const struct subscribers *set);
-#endif

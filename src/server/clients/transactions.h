@@ -5,8 +5,7 @@
  * calls it as if the client had just sent it. A command that is refused while it is queued makes the transaction dirty:
  * EXEC replies EXECABORT. One table holds the watched keys; the store's events look keys up in it while it is not
  * empty. Main thread only. */
-#ifndef SERVER_CLIENTS_TRANSACTIONS_H
-#define SERVER_CLIENTS_TRANSACTIONS_H
+#pragma once
 #include "server/command/command.h"
 
 struct blob;
@@ -41,4 +40,3 @@ void unwatch_all(struct client *client);         /* also clears CLIENT_DIRTY_WAT
 int watch_count(const struct client *client);    /* keys that it watches */
 size_t watch_keys(void);                         /* number of keys watched by any client */
 bool watch_expired(const struct client *client); /* a watched key has expired since */
-#endif

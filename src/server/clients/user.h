@@ -3,8 +3,7 @@
  * The default user always exists; a connection that need not authenticate acts as this user from the start. src/acl
  * knows the permissions of users and installs `user_hooks`. A user with USER_ALL_RIGHTS is never checked; while all
  * users have it, the path of a request checks nothing. The clients of a removed user are closed. Main thread only. */
-#ifndef SERVER_CLIENTS_USER_H
-#define SERVER_CLIENTS_USER_H
+#pragma once
 #include "lib/hash/sha256.h"
 #include "lib/text/slice.h"
 #include <stdint.h>
@@ -81,4 +80,3 @@ int user_denied_argument(void);
 bool user_may(const struct client *client, const struct command *command, int argc, const struct slice *argv);
 bool user_reads_all_keys(const struct client *client, const struct command *command, int argc,
                          const struct slice *argv);
-#endif

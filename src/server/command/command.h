@@ -10,8 +10,7 @@
  * arguments would have another meaning when executed later or on another server (relative times, random choices), it
  * calls call_propagate() with a command that has the same effect there. A handler reports keyspace events with notify()
  * (server/notify.h). It knows neither the listeners of propagation nor those of events. */
-#ifndef SERVER_COMMAND_COMMAND_H
-#define SERVER_COMMAND_COMMAND_H
+#pragma once
 #include "lib/text/number.h"
 #include "lib/text/slice.h"
 #include "resp/reply.h"
@@ -279,4 +278,3 @@ static inline bool command_arity_ok(const struct command *command, int argc) {
 }
 int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                       int max);
-#endif

@@ -1,7 +1,5 @@
 /* command_docs.h: the replies of COMMAND INFO and COMMAND DOCS for one command. */
-#ifndef SERVER_COMMAND_COMMAND_DOCS_H
-#define SERVER_COMMAND_COMMAND_DOCS_H
+#pragma once
 #include "server/command/command.h"
 void command_reply_info(struct reply *reply, const struct command *command); /* an array of ten */
 void command_reply_docs(struct reply *reply, const struct command *command); /* a map */
-#endif

@@ -1,6 +1,5 @@
 /* command_names.h: the names of command flags, ACL categories, groups and key flags. */
-#ifndef SERVER_COMMAND_COMMAND_NAMES_H
-#define SERVER_COMMAND_COMMAND_NAMES_H
+#pragma once
 #include "lib/text/slice.h"
 #include <stdint.h>
 struct flag_name {
@@ -14,4 +13,3 @@ uint32_t command_category_by_name(struct slice name); /* without @, case ignored
 /* Adds a category, which a module names: returns its flag, or 0 if there are too many. The name must be new. */
 uint32_t command_category_add(const char *name);
 void command_category_remove(uint32_t flag);
-#endif

@@ -22,8 +22,7 @@
  *     destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE aggregate(SUM|MIN|MAX)]
  *     key:key [BY by-pattern:pattern(#1)"pattern"] [LIMIT limit{offset:integer count:integer}]
  *         [GET get-pattern:pattern(#1)"pattern"]... */
-#ifndef SERVER_COMMAND_COMMAND_SYNTAX_H
-#define SERVER_COMMAND_COMMAND_SYNTAX_H
+#pragma once
 #include <stdbool.h>
 
 enum argument_type {
@@ -50,4 +49,3 @@ struct command_argument *syntax_parse(const char *text, char error[static 128]);
 void syntax_free(struct command_argument *arguments);
 int syntax_count(const struct command_argument *arguments);
 const char *argument_type_name(enum argument_type type); /* "string", "pure-token", … */
-#endif

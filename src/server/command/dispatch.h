@@ -4,8 +4,7 @@
  * read-only replica, loading, a busy script) adds a filter. Dispatch calls the filters in Valkey's order, after it has
  * found the command and checked its arity and the client's authentication. A filter for some commands only names their
  * flags, which costs other commands a test of a word; without filters there is no cost. */
-#ifndef SERVER_COMMAND_DISPATCH_H
-#define SERVER_COMMAND_DISPATCH_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "server/command/command.h"
 
@@ -142,4 +141,3 @@ bool dispatch_is_running(const struct client *client); /* one of the running cal
  * until the call has ended (server/nested_turn.h). Not so while a call of the client's replies elsewhere, as a
  * debugging session does. */
 bool dispatch_replies_to(const struct client *client);
-#endif

@@ -1,6 +1,5 @@
 /* help.h: the reply of a container command's HELP. */
-#ifndef SERVER_COMMAND_HELP_H
-#define SERVER_COMMAND_HELP_H
+#pragma once
 #include "resp/reply.h"
 #include "server/command/spec.h"
 
@@ -13,4 +12,3 @@
 void help_handler(struct call *call);
 /* The same reply with other lines, which end with NULL. */
 void reply_help(struct reply *reply, const char *command, const char *const *lines);
-#endif

@@ -10,8 +10,7 @@
  * callback. A blob that a listener holds is shared and must not be written.
  *
  * Main thread only. */
-#ifndef SERVER_COMMAND_PROPAGATE_H
-#define SERVER_COMMAND_PROPAGATE_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "lib/text/blob.h"
 #include "lib/text/slice.h"
@@ -77,4 +76,3 @@ enum propagation_origin propagation_set_origin(enum propagation_origin origin);
 /* Sets the targets, a set of propagation_target, of all following propagation and returns the previous set, which the
  * caller restores. Without a target nothing is propagated. */
 int propagation_set_targets(int targets);
-#endif

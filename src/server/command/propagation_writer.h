@@ -5,8 +5,7 @@
  * A group needs MULTI if it has a second command. So the writer marks where the group begins, and inserts MULTI there
  * when the second command arrives. The owner of the output implements mark() and insert(). Large values are passed to
  * the output as blobs (output_write_blob). */
-#ifndef SERVER_COMMAND_PROPAGATION_WRITER_H
-#define SERVER_COMMAND_PROPAGATION_WRITER_H
+#pragma once
 #include "lib/text/output.h"
 #include "server/command/propagate.h"
 
@@ -23,4 +22,3 @@ void propagation_writer_command(struct propagation_writer *writer, const struct 
 /* Ends the group here; the commands that follow form a group of their own. */
 void propagation_writer_seal(struct propagation_writer *writer);
 void propagation_writer_end(struct propagation_writer *writer);
-#endif

@@ -1,6 +1,5 @@
 /* spec.h: shorthands for tables of command specs. */
-#ifndef SERVER_COMMAND_SPEC_H
-#define SERVER_COMMAND_SPEC_H
+#pragma once
 #include "server/command/command.h"
 
 /* The first members of a row: its name, its handler (NULL if it has only subcommands), the arity, the flags, the group
@@ -36,4 +35,3 @@
     (const char *const[]) {                                                                                            \
         __VA_ARGS__, NULL                                                                                              \
     }
-#endif

@@ -9,8 +9,7 @@
  * A value consists of arguments. A line `name a b c`, a command line `--name a b c` and CONFIG SET name "a b c" pass
  * the same arguments to an option that takes several (CONFIG_MULTI_ARG); for the empty text "" such an option gets
  * none. Any other option takes exactly one. */
-#ifndef SERVER_CONFIG_CONFIG_H
-#define SERVER_CONFIG_CONFIG_H
+#pragma once
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 #include <stdint.h>
@@ -145,4 +144,3 @@ const char *config_file(void);                                  /* absolute path
 extern const struct config_option config_options_unbuilt[];     /* options of features that are not in this build */
 extern const struct config_directive config_directives_basic[]; /* refused or ignored ones */
 extern const struct config_option config_options_server[];      /* logging, store settings and other general options */
-#endif

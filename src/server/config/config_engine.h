@@ -4,8 +4,7 @@
  *   config_file.c     the file, its includes, standard input, the command line
  *   config_rewrite.c  CONFIG REWRITE
  *   config_command.c  CONFIG GET, SET, … */
-#ifndef SERVER_CONFIG_CONFIG_ENGINE_H
-#define SERVER_CONFIG_CONFIG_ENGINE_H
+#pragma once
 #include "server/config/config.h"
 
 struct config_state {
@@ -56,4 +55,3 @@ const char *config_load_text(struct slice text, int *line_number, struct slice *
 void config_arguments_to_text(int argc, char **argv, struct output *out);
 _Noreturn void config_fatal(const char *reason); /* prints a fatal configuration error without a line, exits */
 void config_server_start(void);                  /* config_server.c: makes the loaded values take effect */
-#endif

@@ -1,7 +1,6 @@
 /* settings.h: values of options that several files of the server read. Only the option table (config_server.c) writes
  * them. */
-#ifndef SERVER_CONFIG_SETTINGS_H
-#define SERVER_CONFIG_SETTINGS_H
+#pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,4 +33,3 @@ extern struct server_settings server_settings;
 #define WITH_PRODUCT(before, after)                                                                                    \
     (__builtin_expect(server_settings.redis_names, 0) ? before "Redis" after : before "Valkey" after)
 const char *maxmemory_policy_name(void);
-#endif

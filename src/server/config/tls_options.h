@@ -1,7 +1,6 @@
 /* tls_options.h: the options of TLS, the contexts made from them, and their section of INFO. The port is an option of
  * listeners.c. A build without TLS also knows the options, and refuses those that need TLS. */
-#ifndef SERVER_CONFIG_TLS_OPTIONS_H
-#define SERVER_CONFIG_TLS_OPTIONS_H
+#pragma once
 #include "server/config/config.h"
 
 /* Makes the contexts for listeners, for replication and for the cluster, if any of them is on.
@@ -13,4 +12,3 @@ extern bool (*tls_listens)(void); /* listeners need TLS; installed by listeners.
 const char *tls_option_check(const struct config_option *option, struct slice text);
 bool tls_for_replication(void); /* replicas and primaries of this server speak TLS: tls-replication */
 bool tls_for_cluster(void);     /* the cluster bus and MIGRATE speak TLS: tls-cluster */
-#endif

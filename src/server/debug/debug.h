@@ -10,8 +10,7 @@
  *   hash    xor, for each field, a fresh digest with field and value mixed. The field's expiration does not count
  *   zset    xor, for each member, a fresh digest with member and score (format_double_digits) mixed
  *   stream  for each entry mix its id ("ms.seq"), then mix each field and value */
-#ifndef SERVER_DEBUG_DEBUG_H
-#define SERVER_DEBUG_DEBUG_H
+#pragma once
 #include "lib/hash/sha1.h"
 #include "server/command/spec.h"
 
@@ -47,4 +46,3 @@ bool debug_permitted(struct call *call, int permission, const char *command, con
 /* Replies with an error while a data set is being loaded: subcommands that replace or fill the databases. */
 bool debug_refused_by_load(struct call *call);
 void debug_reply_unknown(struct call *call); /* the error for an unknown argument */
-#endif

@@ -24,8 +24,7 @@
  * child: no other child starts, child_kind() is its kind, and child_kill() ends it.
  *
  * Main thread only. */
-#ifndef SERVER_PROCESS_CHILD_H
-#define SERVER_PROCESS_CHILD_H
+#pragma once
 #include "lib/structures/linked_list.h"
 #include "server/config/config.h"
 #include "server/server.h"
@@ -131,4 +130,3 @@ void child_set_resizing(bool enabled);
 void child_set_pause_after_fork(bool enabled);
 bool child_pauses_after_fork(void);
 void child_pause_after_fork(void); /* called after a fork of the server: stops it here if that is set */
-#endif

@@ -1,6 +1,5 @@
 /* crash.h: reports a crash of the server in the log. */
-#ifndef SERVER_PROCESS_CRASH_H
-#define SERVER_PROCESS_CRASH_H
+#pragma once
 #include "server/config/config.h"
 
 void crash_catch_signals(void); /* SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT; and running out of memory */
@@ -13,4 +12,3 @@ void crash_set_modules(void (*write)(struct output *out));
  * signal also works when the option is not set. */
 void watchdog_cron(void); /* restarts the timer */
 extern const struct config_option watchdog_options[];
-#endif

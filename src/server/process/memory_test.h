@@ -3,8 +3,7 @@
  * It finds cells that do not keep their value, addresses that reach the same cell, and neighbours that influence each
  * other. It tests the memory that the kernel gives to this process; memtest86+, which runs without a kernel, tests all
  * memory. */
-#ifndef SERVER_PROCESS_MEMORY_TEST_H
-#define SERVER_PROCESS_MEMORY_TEST_H
+#pragma once
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,4 +15,3 @@ uint64_t memory_test_random(volatile uint64_t *words, size_t count, uint64_t see
 
 /* valkey-server --test-memory MEGABYTES [PASSES]: shows the progress, and returns the exit status. NULL: not given. */
 int memory_test_main(const char *program, const char *megabytes, const char *passes);
-#endif

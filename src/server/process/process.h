@@ -1,6 +1,5 @@
 /* process.h: the server as an operating system process: daemon, pid file, supervisor, title, limits, CPUs. */
-#ifndef SERVER_PROCESS_PROCESS_H
-#define SERVER_PROCESS_PROCESS_H
+#pragma once
 #include <stdbool.h>
 void process_daemonize(void); /* if configured; forks */
 void process_setup(void);     /* CPUs, OOM score */
@@ -25,4 +24,3 @@ void process_check_system_warnings(void); /* at start: overcommit, huge pages */
 /* --check-system: checks the machine whose files are below `root` ("": this one), prints the findings, and returns the
  * exit status. */
 int process_check_system(const char *root);
-#endif

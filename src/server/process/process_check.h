@@ -1,6 +1,5 @@
 /* process_check.h: one check of --check-system, and what it found. Internal to process_check*.c. */
-#ifndef SERVER_PROCESS_PROCESS_CHECK_H
-#define SERVER_PROCESS_PROCESS_CHECK_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -20,4 +19,3 @@ void check_say(struct process_check *check, const char *format, ...) __attribute
 /* Reads the first line of a file below the root, without its newline. */
 bool check_line(const struct process_check *check, char *line, size_t size, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-#endif

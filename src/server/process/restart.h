@@ -1,7 +1,6 @@
 /* restart.h: replaces the running server by a new start of its program, with the same process id, arguments and
  * environment: DEBUG RESTART and DEBUG CRASH-AND-RECOVER. */
-#ifndef SERVER_PROCESS_RESTART_H
-#define SERVER_PROCESS_RESTART_H
+#pragma once
 #include "server/command/command.h"
 
 /* main() calls this first. Keeps the arguments, which the caller must not free, and waits for the delay that the
@@ -11,4 +10,3 @@ void restart_init(char **argv);
  * failure. */
 void restart_run(struct call *call);
 void restart_crash_run(struct call *call);
-#endif

@@ -1,6 +1,5 @@
 /* shutdown.h: the shutdown of the server. `enum shutdown_flag` is in server.h. */
-#ifndef SERVER_PROCESS_SHUTDOWN_H
-#define SERVER_PROCESS_SHUTDOWN_H
+#pragma once
 #include "server/command/command.h"
 #include "server/config/config.h"
 extern const struct config_option shutdown_options[];
@@ -12,4 +11,3 @@ void shutdown_on_signal(void);     /* each turn: starts the shutdown that a sign
 void shutdown_and_then(void (*end)(void));
 void shutdown_continue(void);        /* cron: continues a shutdown that waits */
 int64_t shutdown_remaining_ms(void); /* until a shutdown that waits ends; -1: none waits */
-#endif

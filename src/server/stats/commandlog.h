@@ -1,6 +1,5 @@
 /* commandlog.h: logs commands that were slow or had a large request or reply (COMMANDLOG, SLOWLOG). */
-#ifndef SERVER_STATS_COMMANDLOG_H
-#define SERVER_STATS_COMMANDLOG_H
+#pragma once
 #include "server/command/command.h"
 #include <stdint.h>
 enum commandlog_kind { COMMANDLOG_SLOW, COMMANDLOG_LARGE_REQUEST, COMMANDLOG_LARGE_REPLY, COMMANDLOG_KINDS };
@@ -9,4 +8,3 @@ extern uint64_t commandlog_thresholds[COMMANDLOG_KINDS];
 /* `value`: microseconds or bytes. */
 void commandlog_add(enum commandlog_kind kind, const struct command *command, struct client *client, int argc,
                     const struct slice *argv, uint64_t value);
-#endif

@@ -1,6 +1,5 @@
 /* errorstats.h: counts error replies by error code ("ERR", "WRONGTYPE" …), for INFO errorstats. */
-#ifndef SERVER_STATS_ERRORSTATS_H
-#define SERVER_STATS_ERRORSTATS_H
+#pragma once
 #include "lib/text/slice.h"
 #include "resp/reply.h"
 #include <stdint.h>
@@ -11,4 +10,3 @@ uint64_t errorstats_total(void);
 void errorstats_reset(void);
 void errorstats_each(void (*visit)(struct slice code, uint64_t count, void *context),
                      void *context); /* in order of code */
-#endif

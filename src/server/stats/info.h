@@ -1,6 +1,5 @@
 /* info.h: INFO is a table of sections, each registered by its feature. */
-#ifndef SERVER_STATS_INFO_H
-#define SERVER_STATS_INFO_H
+#pragma once
 #include "lib/text/output.h"
 struct info_section {
     const char *name, *title; /* "server", "Server"; sections with the same name share one title */
@@ -29,4 +28,3 @@ bool info_has_late(int count, const struct slice *names);
 /* Writes the sections that INFO with these arguments shows, `late` ones, too. */
 void info_write(struct output *out, int count, const struct slice *names, bool late);
 void info_reset(void); /* calls all sections' reset */
-#endif

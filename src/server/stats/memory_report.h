@@ -1,6 +1,5 @@
 /* memory_report.h: memory usage by purpose: the values of INFO memory, MEMORY STATS and MEMORY DOCTOR. */
-#ifndef SERVER_STATS_MEMORY_REPORT_H
-#define SERVER_STATS_MEMORY_REPORT_H
+#pragma once
 #include "lib/system/memory.h"
 #include "server/command/command.h"
 #include "server/server.h"
@@ -22,4 +21,3 @@ struct memory_report {
 };
 extern const struct command_spec memory_commands[]; /* memory_command.c: MEMORY */
 void memory_report_make(struct memory_report *report);
-#endif

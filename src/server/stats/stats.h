@@ -1,7 +1,6 @@
 /* stats.h: the server's statistics, and the INFO sections server, clients, stats, cpu, commandstats, errorstats,
  * latencystats. */
-#ifndef SERVER_STATS_STATS_H
-#define SERVER_STATS_STATS_H
+#pragma once
 #include "server/stats/info.h"
 void stats_sample(void); /* called by the cron: rates per second */
 /* Counted by replication. */
@@ -17,4 +16,3 @@ struct tracking_stats {
 };
 extern struct tracking_stats tracking_stats;
 extern size_t stats_migrate_connections; /* that MIGRATE keeps */
-#endif

@@ -1,6 +1,5 @@
 /* cases.h: what the files of socket-cases share: its helpers, and the cases of waiting.c and states.c. */
-#ifndef TESTS_PROGRAMS_SOCKETS_CASES_H
-#define TESTS_PROGRAMS_SOCKETS_CASES_H
+#pragma once
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -131,4 +130,3 @@ void shutdown_of_input(void);
 void mask_without_waiting(void);
 void invalid_times(void);
 #pragma GCC visibility pop
-#endif

@@ -1,6 +1,5 @@
 /* The memory of this process that its peers can map: one sparse memfd. wire.h says what lies in it. */
-#ifndef SOFTRDMA_ARENA_H
-#define SOFTRDMA_ARENA_H
+#pragma once
 
 #include "wire.h"
 
@@ -43,5 +42,3 @@ static inline struct arena_head *arena_head(void) {
 static inline struct mr_slot *arena_mr_slots(void) {
     return (struct mr_slot *)(arena.base + arena_head()->mr_table);
 }
-
-#endif

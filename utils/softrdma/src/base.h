@@ -5,8 +5,7 @@
  * tens of nanoseconds, and unlocking is a plain store: a mutex costs a second locked instruction on every
  * unlock. All locks are private to a process; nothing here is ever placed in memory that two processes share,
  * so a killed process leaves no lock held. */
-#ifndef SOFTRDMA_BASE_H
-#define SOFTRDMA_BASE_H
+#pragma once
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -122,5 +121,3 @@ static inline struct link *list_pop(struct link *head) {
     list_remove(l);
     return l;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The thread that copies the bytes of large READs and WRITEs, as the DMA engine of a card does: the thread that posts
  * such a request goes on at once. See bulk.c. */
-#ifndef SOFTRDMA_BULK_H
-#define SOFTRDMA_BULK_H
+#pragma once
 
 #include "qp.h"
 
@@ -22,5 +21,3 @@ void bulk_part_begin(void), bulk_part_end(void);
 
 /* Copies past the caches. */
 void bulk_stream(void *to, const void *from, uint64_t n);
-
-#endif

@@ -1,8 +1,7 @@
 /* The connection manager's insides, shared by its files: cm_event.c (channels and events), cm_id.c
  * (identifiers, addresses, options), cm_port.c (port numbers), cm_conn.c (the handshake), cm_ep.c (what
  * librdmacm builds from these). */
-#ifndef SOFTRDMA_CM_H
-#define SOFTRDMA_CM_H
+#pragma once
 
 #include <errno.h>
 #include <rdma/rdma_cma.h>
@@ -133,5 +132,3 @@ static inline int fail(int err) {
     errno = err;
     return err ? -1 : 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the environment sets: limits of the device, and its habits. Read once. README.md lists the
  * variables. */
-#ifndef SOFTRDMA_CONFIG_H
-#define SOFTRDMA_CONFIG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ struct config {
 };
 
 const struct config *config(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Bytes between this process and a peer's region. */
-#ifndef SOFTRDMA_COPY_H
-#define SOFTRDMA_COPY_H
+#pragma once
 
 #include <string.h>
 
@@ -72,5 +71,3 @@ static inline int copy_from_peer(struct peer *peer, const struct mr_slot *slot, 
     copy_bytes(to, from, len);
     return 0;
 }
-
-#endif

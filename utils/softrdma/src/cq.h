@@ -1,6 +1,5 @@
 /* Completion queues and completion channels. */
-#ifndef SOFTRDMA_CQ_H
-#define SOFTRDMA_CQ_H
+#pragma once
 
 #include "device.h"
 #include "peer.h"
@@ -90,5 +89,3 @@ void cq_repair(struct cq *cq);
 
 struct softrdma_counters;
 void cq_sum_counters(struct softrdma_counters *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Devices and contexts, protection domains, asynchronous events. */
-#ifndef SOFTRDMA_DEVICE_H
-#define SOFTRDMA_DEVICE_H
+#pragma once
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -48,5 +47,3 @@ void cm_forget(void);
 /* Queues an asynchronous event. `element`: the qp, cq or srq. */
 void async_raise(struct ibv_context *ib, enum ibv_event_type type, void *element);
 void async_purge(struct ibv_context *ib, void *element);
-
-#endif

@@ -1,7 +1,6 @@
 /* Faults on demand: SOFTRDMA_FAULTS makes the device misbehave at chosen places. README.md gives the grammar.
  * With no faults each place costs one branch that is never taken. */
-#ifndef SOFTRDMA_FAULT_H
-#define SOFTRDMA_FAULT_H
+#pragma once
 
 #include "base.h"
 
@@ -85,5 +84,3 @@ static inline int fault_errno_qp(enum fault_point point, uint32_t qpn) {
 static inline int fault_errno(enum fault_point point) {
     return fault_errno_qp(point, 0);
 }
-
-#endif

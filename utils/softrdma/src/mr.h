@@ -1,6 +1,5 @@
 /* Memory regions. */
-#ifndef SOFTRDMA_MR_H
-#define SOFTRDMA_MR_H
+#pragma once
 
 #include "device.h"
 #include "wire.h"
@@ -21,5 +20,3 @@ static inline const struct mr_slot *mr_check(const struct mr_slot *slots, uint32
     *at = from;
     return slot;
 }
-
-#endif

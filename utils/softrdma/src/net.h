@@ -1,6 +1,5 @@
 /* The addresses of this machine, and sockaddr helpers. */
-#ifndef SOFTRDMA_NET_H
-#define SOFTRDMA_NET_H
+#pragma once
 
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
@@ -20,5 +19,3 @@ void net_set_port(struct sockaddr *addr, uint16_t port);
 void net_gid_of(const struct sockaddr *addr, union ibv_gid *gid);
 /* "any", or the address in hexadecimal */
 void net_key(char out[40], const struct sockaddr *addr);
-
-#endif

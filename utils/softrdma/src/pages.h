@@ -1,6 +1,5 @@
 /* Moves whole pages of the program's private memory into the arena, where peers can reach them, and back. */
-#ifndef SOFTRDMA_PAGES_H
-#define SOFTRDMA_PAGES_H
+#pragma once
 
 #include "wire.h"
 
@@ -25,5 +24,3 @@ void pages_fork_init(void); /* from now on, held pages do not exist in a forked 
 bool pages_fork_safe(void);
 void pages_lock(void), pages_unlock(void);
 void pages_forget_in_child(void);
-
-#endif

@@ -6,8 +6,7 @@
  * carry the arena's descriptor. The socket then becomes the link of this pair of processes, unless they have
  * one already. However many connections two processes have, they share one link (two if both dialled at once)
  * and one mapping. */
-#ifndef SOFTRDMA_PEER_H
-#define SOFTRDMA_PEER_H
+#pragma once
 
 #include <pthread.h>
 
@@ -89,5 +88,3 @@ static inline void *peer_ptr(const struct peer *peer, uint64_t off) {
 static inline bool peer_is_dead(struct peer *peer) {
     return load_relaxed(&peer->dead);
 }
-
-#endif

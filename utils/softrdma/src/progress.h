@@ -1,8 +1,7 @@
 /* The one thread the library runs in each process: it sleeps in epoll and wakes for control messages, front
  * doors, timers (retries of stalled sends, timeouts of the connection manager) and tasks. Nothing of an
  * undisturbed message passes through it. */
-#ifndef SOFTRDMA_PROGRESS_H
-#define SOFTRDMA_PROGRESS_H
+#pragma once
 
 #include <sys/epoll.h>
 
@@ -41,5 +40,3 @@ void timer_cancel(struct timer *timer);
 /* After this the callback is neither pending nor running (unless it is the caller). Call it without locks the
  * callback takes. */
 void timer_cancel_wait(struct timer *timer);
-
-#endif

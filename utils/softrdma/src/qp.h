@@ -1,7 +1,6 @@
 /* Queue pairs and shared receive queues. qp.c creates and changes them, send.c is the data path of the
  * sender, recv.c posts receives and turns what peers wrote into completions, srq.c has the shared queues. */
-#ifndef SOFTRDMA_QP_H
-#define SOFTRDMA_QP_H
+#pragma once
 
 #include "cq.h"
 
@@ -169,5 +168,3 @@ void srq_reclaim(struct srq *srq, uint32_t qpn); /* what a dead sender took and 
 static inline struct recv_wqe *wqe_at(uint8_t *wqes, uint32_t stride, uint32_t i) {
     return (struct recv_wqe *)(wqes + (size_t)stride * i);
 }
-
-#endif

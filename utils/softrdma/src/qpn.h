@@ -1,6 +1,5 @@
 /* Queue pair numbers: unique on the machine, found from any process. */
-#ifndef SOFTRDMA_QPN_H
-#define SOFTRDMA_QPN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@ void qpn_give_back(uint32_t qpn);
 struct qp *qpn_find(uint32_t qpn);         /* in this process, or NULL */
 void qpn_door(char out[64], uint32_t qpn); /* the name behind which the owner of a number listens */
 void qpn_forget(void);
-
-#endif

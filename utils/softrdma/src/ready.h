@@ -7,8 +7,7 @@
  * one of them sees the other.
  *
  * A caller that adds after publishing something must put a full fence between (see doorbell in send.c). */
-#ifndef SOFTRDMA_READY_H
-#define SOFTRDMA_READY_H
+#pragma once
 
 #include "wire.h"
 
@@ -55,5 +54,3 @@ static inline int ready_take_one(struct ready_set *set) {
     }
     return -1;
 }
-
-#endif

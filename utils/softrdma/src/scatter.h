@@ -1,6 +1,5 @@
 /* Writes that memory shows out of order, for the fault `write:scatter`. */
-#ifndef SOFTRDMA_SCATTER_H
-#define SOFTRDMA_SCATTER_H
+#pragma once
 
 #include "qp.h"
 
@@ -13,5 +12,3 @@ void scatter_show_all(struct qp *qp);
 /* Lines that are withheld and overlap the range show first: two writes of the same bytes keep their order. */
 void scatter_show(struct qp *qp, uint64_t addr, uint64_t len);
 void scatter_discard(struct qp *qp); /* nothing can be shown any more */
-
-#endif

@@ -1,7 +1,6 @@
 /* Counters for tests and for people; softrdma.h explains them. What is counted per message lives as a plain
  * field in the queue pair or completion queue it belongs to, and is summed when asked for. */
-#ifndef SOFTRDMA_STATS_H
-#define SOFTRDMA_STATS_H
+#pragma once
 
 #include "../softrdma.h"
 #include "base.h"
@@ -21,5 +20,3 @@ extern struct stats stats;
 void stats_start(void);
 void stats_write(void);  /* to the file of SOFTRDMA_STATS, if any */
 void stats_forget(void); /* in a forked child */
-
-#endif

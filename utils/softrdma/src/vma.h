@@ -1,6 +1,5 @@
 /* What is mapped at an address of this process. */
-#ifndef SOFTRDMA_VMA_H
-#define SOFTRDMA_VMA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ struct vma {
  * say. */
 int vma_find(uint64_t addr, struct vma *vma);
 void vma_forget(void); /* in a forked child */
-
-#endif

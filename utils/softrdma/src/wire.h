@@ -18,8 +18,7 @@
  * or takes a memory region back does so first, then waits until the sender's busy is clear. The pair of
  * accesses needs a full fence on both sides; since revoking is rare and sending is not, the owner issues
  * membarrier(GLOBAL_EXPEDITED), which puts the sender's fence in for it. */
-#ifndef SOFTRDMA_WIRE_H
-#define SOFTRDMA_WIRE_H
+#pragma once
 
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
@@ -206,5 +205,3 @@ _Static_assert(sizeof(struct recv_cqe) == 16, "four completions a line");
 _Static_assert(sizeof(struct recv_wqe) == 16, "a receive is 16 + 16 * sge");
 _Static_assert(offsetof(struct qp_shared, posted) == CACHE_LINE, "what the peer reads is one line");
 _Static_assert(offsetof(struct qp_shared, busy) == 2 * CACHE_LINE, "busy has a line of its own");
-
-#endif

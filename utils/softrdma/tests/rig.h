@@ -1,8 +1,7 @@
 /* What the tests stand on. Every test runs in a process of its own, which has not touched the device yet; so
  * it may set the device's environment first. `other` is a second process; a `pair` is two queue pairs of one
  * process connected by hand; an `end` is one side of a connection made by the connection manager. */
-#ifndef RIG_H
-#define RIG_H
+#pragma once
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -147,5 +146,3 @@ int end_post(struct end *e, struct ask a);
 int end_recv(struct end *e, uint64_t id, uint64_t off, uint32_t len);
 void end_hang_up(struct end *e); /* rdma_disconnect, DISCONNECTED */
 void end_free(struct end *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* jobs.h: what the files of the machine share; see migration_machine.h. */
-#ifndef CLUSTER_MIGRATION_PROTOCOL_JOBS_H
-#define CLUSTER_MIGRATION_PROTOCOL_JOBS_H
+#pragma once
 #include "cluster/migration/protocol/migration_machine.h"
 
 enum { ACK_INTERVAL_MS = 1000 };
@@ -42,4 +41,3 @@ bool job_times_out(struct migration_machine *m, struct slot_job *job);
 
 /* This node is about to take slots, or has the grant and waits for its shard. */
 bool imports_may_take(const struct migration_machine *m);
-#endif

@@ -26,8 +26,7 @@
  *                                  AUX cluster-slot-takes: the names of jobs with TAKE, one after the other
  *     leader of the source's       OUTCOME SOURCE id NAME job SHARD id EPOCH epoch SLOTSRANGE a b …: to this shard
  *     shard -> of the target's     +TAKEN or +REFUSED; an error: not decided yet */
-#ifndef CLUSTER_MIGRATION_PROTOCOL_MESSAGES_H
-#define CLUSTER_MIGRATION_PROTOCOL_MESSAGES_H
+#pragma once
 #include "cluster/protocol/bus_wire.h"
 #include "lib/text/number.h"
 #include "lib/text/output.h"
@@ -106,4 +105,3 @@ void slot_grants_write(struct output *out, const struct slot_message *grant);
 bool slot_grants_read(struct slice *field, struct slot_message *grant, struct slot_ranges *ranges);
 /* Whether the field of the names of jobs with TAKE has this one. */
 bool slot_takes_has(struct slice field, struct slice name);
-#endif

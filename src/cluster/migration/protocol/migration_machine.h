@@ -61,8 +61,7 @@
  *
  * Why there are never two owners that serve: the slots are served by the source's shard before a grant is committed and
  * after a refusal is, and by the target's shard after it took them, which excludes the refusal. */
-#ifndef CLUSTER_MIGRATION_PROTOCOL_MACHINE_H
-#define CLUSTER_MIGRATION_PROTOCOL_MACHINE_H
+#pragma once
 #include "cluster/migration/protocol/messages.h"
 #include "cluster/protocol/cluster.h"
 #include "lib/structures/linked_list.h"
@@ -499,4 +498,3 @@ struct outcome_facts {
     bool unheard;     /* the primary that this server has copied knew a later owner of any slot (copied_owners.h) */
 };
 enum outcome_answer outcome_decide(const struct outcome_facts *facts);
-#endif

@@ -1,6 +1,5 @@
 /* source.h: the source's end of a migration, for migration_machine.c. */
-#ifndef CLUSTER_MIGRATION_PROTOCOL_SOURCE_H
-#define CLUSTER_MIGRATION_PROTOCOL_SOURCE_H
+#pragma once
 #include "cluster/migration/protocol/jobs.h"
 
 /* `decided`: it is known which shard has the slots. */
@@ -10,4 +9,3 @@ void export_step(struct migration_machine *m, struct slot_export *export);
 void export_tick(struct migration_machine *m, struct slot_export *export);
 void export_track(struct migration_machine *m, const struct slot_message *grant);
 void export_lead(struct migration_machine *m, struct slot_export *export);
-#endif

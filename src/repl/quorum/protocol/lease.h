@@ -22,8 +22,7 @@
  * whose rate differs from that of the replicas' clocks by less than a quarter: clock_boot_us(), which the kernel
  * derives from one oscillator and NTP adjusts by at most 0.05 %. A hypervisor that stops a machine for longer than the
  * difference of the two leases, and hides that from its clocks (a live migration, a snapshot), breaks this. */
-#ifndef REPL_QUORUM_PROTOCOL_LEASE_H
-#define REPL_QUORUM_PROTOCOL_LEASE_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -95,4 +94,3 @@ uint64_t quorum_lease_waits_since(const struct quorum_lease *lease);
 /* Whether replicas do not know yet that something is committed that they could show; what COMMIT says next. */
 bool quorum_lease_has_news(const struct quorum_lease *lease);
 int64_t quorum_lease_announce(struct quorum_lease *lease);
-#endif

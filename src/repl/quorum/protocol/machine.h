@@ -94,8 +94,7 @@
  * QUORUM_ELECTED, and changes nothing, until quorum_machine_lead(). Meanwhile it is like a server that leads and has no
  * replica yet: if its voters promise a higher term to another candidate, it cannot commit anything, and finds out when
  * they connect. */
-#ifndef REPL_QUORUM_PROTOCOL_MACHINE_H
-#define REPL_QUORUM_PROTOCOL_MACHINE_H
+#pragma once
 #include "repl/quorum/protocol/record.h"
 
 struct quorum_effects {
@@ -248,4 +247,3 @@ void quorum_machine_peer_acked(struct quorum_machine *machine, const char *id, i
 int quorum_machine_in_sync(const struct quorum_machine *machine); /* replicas of the set that are linked and have it */
 bool quorum_machine_writable(const struct quorum_machine *machine); /* a write can be committed, if they answer */
 bool quorum_machine_may_lead(const struct quorum_machine *machine); /* sync_eligible of INFO */
-#endif

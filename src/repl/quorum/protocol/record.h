@@ -1,8 +1,7 @@
 /* record.h: what the servers of a group with synchronous replication know and tell each other: terms, sets,
  * votes, and their text, in the file of promises and in messages. machine.h explains what they mean. No sockets, no
  * clocks, no files. */
-#ifndef REPL_QUORUM_PROTOCOL_RECORD_H
-#define REPL_QUORUM_PROTOCOL_RECORD_H
+#pragma once
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 #include <stdbool.h>
@@ -107,4 +106,3 @@ bool quorum_hello_parse(struct slice text, struct quorum_hello *hello);
 void quorum_welcome_print(struct output *out, const struct quorum_welcome *welcome);
 bool quorum_welcome_parse(struct slice text, struct quorum_welcome *welcome);
 bool quorum_term_parse_words(struct slice number, struct slice id, struct quorum_term *term);
-#endif
