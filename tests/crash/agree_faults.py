@@ -8,7 +8,7 @@ import threading
 import time
 
 from agree_group import BY_PROXY
-from agree_options import random_option
+from agree_options import VALUES, random_option
 from resp import Client, Error
 from servers import until
 
@@ -399,7 +399,7 @@ SYNC_MODES = {
     "repl-diskless-sync-delay": ["0", "0", "1"],
     "replica-lazy-flush": ["yes", "no"],
     "rdma-replication-snapshot-memory": ["64mb", "64mb", "4mb"],
-    "bgsave-default-method": ["fork", "forkless"],
+    "bgsave-default-method": VALUES["bgsave-default-method"],
     "forkless-buffer-limit": ["64mb", "1mb"],
 }
 

@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 
 from resp import Client, Error
+from servers import SAVE_METHOD
 
 YES_NO = ["yes", "no"]
 SMALL = ["0", "4", "64", "512"]
@@ -51,7 +52,8 @@ VALUES = {
     "repl-diskless-sync-delay": ["0", "1"], "repl-diskless-sync-max-replicas": ["0", "1", "2"],
     "repl-ping-replica-period": ["1", "3"], "repl-backlog-ttl": ["0", "1", "3600"],
     "repl-backlog-size": ["16kb", "1mb", "16mb"], "repl-timeout": ["2", "10", "60"],
-    "bgsave-default-method": ["fork", "forkless"], "forkless-buffer-limit": ["1mb", "64mb"],
+    "bgsave-default-method": [SAVE_METHOD] if SAVE_METHOD else ["fork", "forkless"],
+    "forkless-buffer-limit": ["1mb", "64mb"],
     "rdb-key-save-delay": ["0", "30"], "rdb-version-check": ["strict", "relaxed"],
     "busy-reply-threshold": ["50", "100", "5000"], "maxmemory-clients": ["0", "1mb", "5%"],
     "client-output-buffer-limit": ["normal 100kb 0 0", "normal 0 0 0", "replica 1mb 50kb 1", "pubsub 30000 0 0",
