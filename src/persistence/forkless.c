@@ -9,7 +9,7 @@
 #include "net/pin.h"
 #include "persistence/aof_private.h"
 #include "persistence/persistence.h"
-#include "server/clients/client.h"
+#include "persistence/write_pause.h"
 #include "server/command/dispatch.h"
 #include "server/process/process.h"
 #include "server/stats/latency_monitor.h"
@@ -71,8 +71,6 @@ struct forkless {
     uint64_t busy_us;  /* when clients last sent commands; 0: not since the start */
 };
 static struct list running = LIST_INIT(running);
-static size_t pausing; /* saves for which writes wait */
-static uint64_t pauses;
 
 /* --- The thread's part --- */
 
@@ -121,34 +119,14 @@ bool forkless_goes_on(const struct background_save *save) {
 
 /* --- Waiting bytes --- */
 
-static void resume_writes(struct forkless *f) {
-    if (!f->paused) return;
-    f->paused = false;
-    if (!--pausing) clients_unpause(PAUSE_SNAPSHOT);
-}
-
 bool forkless_holds_writes(const struct background_save *save) {
     return save->forkless->paused;
 }
 
-static void pause_writes(struct forkless *f, size_t waiting) {
-    if (f->paused) return;
-    f->paused = true;
-    if (pausing++) return;
-    pauses++;
-    log_notice("Writes of clients wait for the background save: %zu MB are not written yet", waiting >> 20);
-    clients_pause(PAUSE_SNAPSHOT, PAUSE_WRITE, INT64_MAX);
-}
-
-/* Two batches at least, so that the thread has work. */
-static size_t buffer_limit(void) {
-    size_t limit = (size_t)persistence_settings.forkless_buffer_limit, least = 4 * sizeof(struct deferred_batch);
-    return limit > least ? limit : least;
-}
 /* Slices pause at this number of bytes, and paused writes go on. */
 static size_t slices_limit(void) {
-    size_t half = buffer_limit() / 2;
-    return half < FORKLESS_BACKLOG ? half : FORKLESS_BACKLOG;
+    size_t most = write_pause_resume();
+    return most < FORKLESS_BACKLOG ? most : FORKLESS_BACKLOG;
 }
 
 static void batch_full(void *context, struct deferred_batch *batch) {
@@ -159,7 +137,7 @@ static void batch_full(void *context, struct deferred_batch *batch) {
     size_t waiting = atomic_fetch_add(&f->waiting, bytes) + bytes;
     if (waiting > f->most_waiting) f->most_waiting = waiting;
     background_worker_submit(f->worker, write_batch, batch);
-    if (!f->slicing && waiting > buffer_limit()) pause_writes(f, waiting);
+    if (!f->slicing && waiting > write_pause_limit()) write_pause_begin(&f->paused, "the background save", waiting);
 }
 
 /* With the strings that batches refer to: what deletes or evicts one frees nothing until the thread has written it, and
@@ -251,7 +229,7 @@ static void end_entries(struct forkless *f) {
     if (!complete) stop_thread(f);
     entries_close(f, complete);
     background_worker_submit(f->worker, end_sink, f);
-    resume_writes(f); /* they add nothing more */
+    write_pause_end(&f->paused); /* they add nothing more */
 }
 
 static void log_counts(const struct forkless *f) {
@@ -275,7 +253,7 @@ static void finish(struct forkless *f) {
     bool failed = f->result < 0, cancelled = failed && f->cancelled;
     if (!failed) log_counts(f);
     event_timer_cancel(server.loop, &f->timer);
-    resume_writes(f);
+    write_pause_end(&f->paused);
     child_unreserve(&f->reservation);
     forkless_free(f);
     save->forkless = NULL;
@@ -322,7 +300,7 @@ static uint64_t turn_with_delay(struct forkless *f, uint64_t delay) {
 /* Returns the microseconds until the next turn; 0: the save has ended, and is gone. */
 static uint64_t turn(struct forkless *f) {
     size_t waiting = f->waiting;
-    if (f->paused && waiting <= buffer_limit() / 2) resume_writes(f);
+    if (waiting <= write_pause_resume()) write_pause_end(&f->paused);
     if (!f->view) {
         if (!f->ended) return WAIT_US;
         finish(f);
@@ -409,7 +387,7 @@ bool forkless_running(void) {
 }
 
 struct forkless_stats forkless_stats(void) {
-    struct forkless_stats stats = {.seconds_left = -1, .pauses = pauses};
+    struct forkless_stats stats = {.seconds_left = -1, .pauses = write_pauses()};
     list_each_entry(&running, const struct forkless, link, f) {
         uint64_t keys = f->reservation.keys, left = f->reservation.keys_total - keys;
         uint64_t ms = (uint64_t)(clock_mono_ms() - f->reservation.started_ms);
