@@ -1,5 +1,16 @@
 # Slots that move as a whole: CLUSTER MIGRATESLOTS, and what clients, replicas and files see of it. seconds: 49
 
+# The suite cluster-migration-forkless runs the same with another method.
+if {![info exists ::migration_method]} {set ::migration_method fork}
+proc forks {} {expr {$::migration_method eq "fork"}}
+proc by_method {overrides} {
+    if {![forks]} {lappend overrides bgsave-default-method $::migration_method}
+    return $overrides
+}
+# What the log says when slots are left that take too long between commands.
+proc others_follow {} {
+    expr {[forks] ? "A child process sends the others" : "The others follow as they are now, without fork"}
+}
 # The newest job that node i shows.
 proc migration {i} {lindex [n $i cluster getslotmigrations] 0}
 proc migration_is {i state} {
@@ -63,7 +74,7 @@ proc with_checksum {bytes} {
     return $bytes[binary format i [expr {$crc ^ 0xffffffff}]]
 }
 
-start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-timeout 10000}} {
+start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes cluster-node-timeout 10000}]] {
     wait_for_cluster_replicas
 
     test "MIGRATESLOTS refuses what it cannot do" {
@@ -257,12 +268,12 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         foreach slot [slots 1000 4999] {n 0 cluster flushslot $slot}
     }
 
-    test "a child sends the slots from the first one on that has a large value" {
+    test "slots of one moment follow, from the first one on that has a large value" {
         set log [append_while_moving [slots 100 399] {250 300}]
-        assert_match "*: 1500 keys were sent between commands. A child process sends the others*" $log
+        assert_match "*: 1500 keys were sent between commands. [others_follow]*" $log
     }
 
-    test "a child sends a slot with a list that has a large element behind small ones" {
+    test "slots of one moment follow from one with a list that has a large element behind small ones" {
         set small [lrepeat 20 [string repeat s 500]]
         foreach slot {100 101 102} {
             for {set i 0} {$i < 10} {incr i} {n 0 rpush [key_in $slot list] {*}$small}
@@ -272,7 +283,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migrate 0 1 100 102
         migration_is 1 success
         migration_is 0 success
-        assert_match "*keys were sent between commands. A child process sends the others*"\
+        assert_match "*keys were sent between commands. [others_follow]*"\
             [log_text $from [node_level 0]]
         assert_equal {200 201 200} [lmap slot {100 101 102} {n 1 llen [key_in $slot list]}]
         foreach slot {100 101 102} {n 1 del [key_in $slot list]}
@@ -281,7 +292,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migration_is 0 success
     }
 
-    test "a child sends a slot whose keys have long names" {
+    test "slots of one moment follow from one whose keys have long names" {
         set long [string repeat n 20000]
         foreach slot {500 501 502} {n 0 set [key_in $slot short] v}
         for {set i 0} {$i < 100} {incr i} {n 0 set [key_in 501 $long]$i $i}
@@ -289,7 +300,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migrate 0 1 500 502
         migration_is 1 success
         migration_is 0 success
-        assert_match "*: 1 keys were sent between commands. A child process sends the others*"\
+        assert_match "*: 1 keys were sent between commands. [others_follow]*"\
             [log_text $from [node_level 0]]
         assert_equal {1 101 1} [lmap slot {500 501 502} {n 1 cluster countkeysinslot $slot}]
         migrate 1 0 500 502
@@ -298,9 +309,9 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         foreach slot {500 501 502} {n 0 cluster flushslot $slot}
     }
 
-    test "with a child of another kind a large value waits, and small ones do not" {
+    test "with a child of another kind a large value waits, and small ones do not; without fork neither does" {
         n 0 config set rdb-key-save-delay 100000
-        n 0 bgsave
+        n 0 bgsave {*}[expr {[forks] ? "" : "fork"}]
         n 0 config set rdb-key-save-delay 0
         wait_for_condition 5000 {[dict get [node_info 0 persistence] rdb_bgsave_in_progress]}
         at_test_end {catch {n 0 bgsave cancel}}
@@ -308,7 +319,12 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 set [slot_tag 100]small 1
         migrate 0 1 100 120
         wait_for_condition 10000 {[n 1 cluster countkeysinslot 100] >= 1}
-        assert_equal snapshotting [dict get [migration 0] state]
+        if {[forks]} {
+            assert_equal snapshotting [dict get [migration 0] state]
+        } else {
+            migration_is 0 success
+            assert_equal 1 [dict get [node_info 0 persistence] rdb_bgsave_in_progress]
+        }
         n 0 bgsave cancel
         migration_is 0 success
         assert_equal 1000000 [n 1 strlen [slot_tag 120]large]
@@ -317,13 +333,15 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migration_is 0 success
     }
 
-    test "DEBUG PAUSE-AFTER-FORK stops the source of a migration" {
+    test "DEBUG PAUSE-AFTER-FORK stops the source of a migration, if it forks" {
         n 0 set [slot_tag 100]a 1
         n 0 debug pause-after-fork 1
+        at_test_end {n 0 debug pause-after-fork 0}
         migrate 0 1 100 100
-        wait_for_condition 10000 {[string match "*State:\tT*" [file_bytes /proc/[node 0 pid]/status]]}
-        exec kill -CONT [node 0 pid]
-        n 0 debug pause-after-fork 0
+        if {[forks]} {
+            wait_for_condition 10000 {[string match "*State:\tT*" [file_bytes /proc/[node 0 pid]/status]]}
+            exec kill -CONT [node 0 pid]
+        }
         migration_is 0 success
         assert_equal 1 [n 1 get [slot_tag 100]a]
         migrate 1 0 100 100
@@ -895,7 +913,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
     }
 }
 
-start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
+start_cluster [list primaries 3 overrides [by_method {cluster-node-timeout 10000}]] {
     test "snapshots for different targets run side by side, and a second one for a target waits" {
         foreach slot {5 6 7} {n 0 debug populate 1000 [key_in $slot p] 60}
         n 0 config set rdb-key-save-delay 2000
@@ -905,14 +923,24 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
             [lsort [lmap job [n 0 cluster getslotmigrations] {dict get $job state}]] eq\
                 {snapshotting snapshotting waiting-to-snapshot}
         } "the jobs are [n 0 cluster getslotmigrations]"
-        assert_equal 1 [dict get [node_info 0 persistence] slot_migration_fork_in_progress]
-        set children [exec ps -o ni= --ppid [srv [node_level 0] pid]]
-        assert_equal [list [lindex $children 0] 2] [list [lindex $children 1] [llength $children]]
-        set own [string trim [exec ps -o ni= -p [srv [node_level 0] pid]]]
-        # SCHED_IDLE has no niceness.
-        assert {[lindex $children 0] > $own || $own in {19 -}} "niceness: $own of the server, $children of its children"
+        assert_equal [forks] [dict get [node_info 0 persistence] slot_migration_fork_in_progress]
+        set pid [srv [node_level 0] pid]
+        if {[forks]} {
+            set children [exec ps -o ni= --ppid $pid]
+            assert_equal [list [lindex $children 0] 2] [list [lindex $children 1] [llength $children]]
+            set own [string trim [exec ps -o ni= -p $pid]]
+            # SCHED_IDLE has no niceness.
+            assert {[lindex $children 0] > $own || $own in {19 -}}\
+                "niceness: $own of the server, $children of its children"
+        } else {
+            assert_equal {} [string trim [file_bytes /proc/$pid/task/$pid/children]]
+        }
         foreach i {1 2} {wait_for_condition 10000 {[n $i cluster countkeysinslot [expr {$i + 4}]] > 100}}
-        assert_match "-ERR Another child process is active*" [n 0 -typed bgsave]
+        if {[forks]} {
+            assert_match "-ERR Another child process is active*" [n 0 -typed bgsave]
+        } else {
+            assert_match "+Background saving started*" [n 0 -typed bgsave]
+        }
         n 0 config set rdb-key-save-delay 0
         wait_for_condition 20000 {
             [lsort -unique [lmap job [n 0 cluster getslotmigrations] {dict get $job state}]] eq "success"
@@ -1002,8 +1030,8 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
     }
 }
 
-start_cluster {primaries 2 replicas 1 overrides {appendonly yes aof-use-rdb-preamble no cluster-node-timeout 10000
-    cluster-databases 3}} {
+start_cluster [list primaries 2 replicas 1 overrides [by_method {
+    appendonly yes aof-use-rdb-preamble no cluster-node-timeout 10000 cluster-databases 3}]] {
     test "an append-only file that is rewritten as commands during an import has the keys that have arrived" {
         wait_for_cluster_replicas
         fill_slot 0 5
@@ -1044,8 +1072,8 @@ start_cluster {primaries 2 overrides {cluster-node-timeout 10000 rename-command 
     }
 }
 
-start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-timeout 20000
-    cluster-replica-no-failover yes}} {
+start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes cluster-node-timeout 20000
+    cluster-replica-no-failover yes}]] {
     test "a replica that leaves its shard takes no slots that were granted to it" {
         wait_for_cluster_replicas
         n 0 set [key_in 5 a] 1

@@ -18,7 +18,9 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "persistence/background_save.h"
 #include "persistence/persistence.h"
+#include "persistence/write_pause.h"
 #include "repl/settings.h"
 #include "server/command/dispatch.h"
 #include "server/server.h"
@@ -35,7 +37,8 @@ enum {
     COMMAND_US = 100, /* see rest_us() */
     OWED_MAX_US = 2000,
     REST_MAX_US = 400,
-    LATE_SHARE = 16,  /* of the time by which a turn is late, the part that it takes */
+    LATE_SHARE = 16, /* of the time by which a turn is late, the part that it takes */
+    DELAY_TURN_US = 10000,
     SNAPSHOTS_MAX = 8 /* at a time: each may have a child, which makes the kernel copy what this process writes */
 };
 
@@ -66,8 +69,9 @@ static void pipe_close(struct snapshot *snapshot) {
 
 static void snapshot_free(struct snapshot *snapshot) {
     list_remove(&snapshots, &snapshot->link);
+    snapshot_view_end(snapshot);
     slot_offer_free(snapshot->offer);
-    rdb_fragment_free(&snapshot->fragment);
+    rdb_fragment_free(&snapshot->writer.fragment);
     mem_free(snapshot);
 }
 
@@ -75,7 +79,7 @@ static void snapshot_free(struct snapshot *snapshot) {
 static void finish_if_done(struct snapshot *snapshot) {
     struct slot_export *export = snapshot->export;
     bool good = snapshot->good;
-    if (snapshot->runs || !snapshot->ended) return;
+    if (snapshot->runs || !snapshot->ended || snapshot->giving) return;
     if (export && good && snapshot->offer && !slot_offer_is_done(snapshot->offer)) return;
     if (export && good && (snapshot->offer || snapshot->copies))
         job_send_message(&export->job, &(struct slot_message){.verb = VERB_SNAPSHOT_EOF});
@@ -162,13 +166,25 @@ static void read_on(struct snapshot *snapshot) {
     event_io_set(server.loop, &snapshot->pipe, snapshot->fd, EVENT_READ, snapshot->direct ? reported : ready);
 }
 
+/* A target that reads, but more slowly than clients write, must not keep them waiting for long. */
+static void resume_writes(struct snapshot *snapshot) {
+    if (!snapshot->paused || !snapshot->export || !export_client(snapshot->export)) return;
+    uint64_t waited = snapshot->paused_us + clock_monotonic_us() - snapshot->paused_at;
+    if (waited > (uint64_t)repl_settings.timeout * 1000000)
+        job_end_later(&snapshot->export->job, "The target kept writes waiting for too long during the snapshot");
+    if (conn_pending(export_client(snapshot->export)->conn) > write_pause_resume()) return;
+    snapshot->paused_us = waited;
+    write_pause_end(&snapshot->paused);
+}
+
 static void copy_step(void);
 
 void snapshot_step(void) {
     list_each(&snapshots, link) {
         struct snapshot *snapshot = snapshot_of_link(link);
         read_on(snapshot);
-        if (snapshot->offer) finish_if_done(snapshot);
+        resume_writes(snapshot);
+        if (snapshot->offer || !snapshot->export) finish_if_done(snapshot);
     }
     copy_step();
 }
@@ -179,7 +195,8 @@ bool snapshot_pulled(void *context, struct slot_export *export, int64_t count) {
 }
 bool snapshot_lets_send(void *context, const struct slot_export *export) {
     const struct snapshot *snapshot = snapshot_of(export);
-    return snapshot && (snapshot->copies || (snapshot->offer && !slot_offer_is_held(snapshot->offer)));
+    return snapshot &&
+           ((snapshot->copies && snapshot->chunks) || (snapshot->offer && !slot_offer_is_held(snapshot->offer)));
 }
 
 /* --- The life of the child --- */
@@ -216,10 +233,10 @@ static bool direct_prepare(struct snapshot *snapshot, const struct slot_export *
     snapshot->child_fds[1] = fd;
     if (fd < 0) return false;
     fcntl(report_fd, F_SETFL, O_NONBLOCK);
-    snapshot->writer = (struct direct_writer){.targets[0] = {.client_id = client->id, .fd = fd, .conn = real},
-                                              .count = 1,
-                                              .report_fd = report_fd,
-                                              .timeout_us = (uint64_t)repl_settings.timeout * 1000000};
+    snapshot->direct_writer = (struct direct_writer){.targets[0] = {.client_id = client->id, .fd = fd, .conn = real},
+                                                     .count = 1,
+                                                     .report_fd = report_fd,
+                                                     .timeout_us = (uint64_t)repl_settings.timeout * 1000000};
     return true;
 }
 
@@ -266,15 +283,20 @@ static bool start_child(struct snapshot *snapshot) {
     return true;
 }
 
-/* Between the commands of clients; see snapshot.h. */
+static bool is_forkless(void) {
+    return background_save_method(SAVE_DEFAULT) == SAVE_FORKLESS;
+}
+
+/* Between the commands of clients, slot by slot; see snapshot.h. */
 static bool copies_first(const struct slot_export *export) {
-    bool child_wanted = persistence_settings.key_save_delay || child_pauses_after_fork();
-    return export->form != SNAPSHOT_COMMANDS && !child_wanted &&
-           (export->form != SNAPSHOT_PULLED || slot_offer_is_seen_by_child());
+    if (export->form == SNAPSHOT_COMMANDS || persistence_settings.key_save_delay) return false;
+    if (is_forkless()) return true;
+    return !child_pauses_after_fork() && (export->form != SNAPSHOT_PULLED || slot_offer_is_seen_by_child());
 }
 
 bool snapshot_possible(void *context, const struct slot_export *export) {
-    if (snapshots.len >= SNAPSHOTS_MAX || (!copies_first(export) && !child_is_possible())) return false;
+    if (snapshots.len >= SNAPSHOTS_MAX || (!is_forkless() && !copies_first(export) && !child_is_possible()))
+        return false;
     list_each(&snapshots, link) {
         if (node_id_equal(&snapshot_of_link(link)->target, &export->job.target)) return false;
     }
@@ -292,13 +314,17 @@ enum snapshot_start snapshot_export(struct slot_export *export) {
     snapshot->chunks = export->form != SNAPSHOT_COMMANDS;
     memcpy(snapshot->name, export->job.name, JOB_NAME_LEN);
     if (export->form == SNAPSHOT_PULLED) snapshot->offer = slot_offer_new(export, advanced, snapshot);
-    snapshot->copies = copies_first(export);
+    snapshot->writer = (struct slot_writer){.snapshot = snapshot, .selected = -1};
+    snapshot->forkless = is_forkless();
+    bool at_once = !copies_first(export); /* all is of one moment */
+    snapshot->copies = snapshot->forkless || !at_once;
     if (!snapshots.len) due_us = 0;
     list_append(&snapshots, &snapshot->link);
     if (!snapshot->copies && !start_child(snapshot)) {
         snapshot_free(snapshot);
         return SNAPSHOT_FAILED;
     }
+    if (at_once && snapshot->forkless) snapshot_view_begin(snapshot);
     int result = snapshot->offer ? slot_offer_open(snapshot->offer) : 0;
     if (result < 0) { /* nothing was sent: another snapshot goes through the link */
         log_warning("Slot migration %s cannot be fetched by RDMA READ: %s", export_text(export), strerror(-result));
@@ -306,7 +332,8 @@ enum snapshot_start snapshot_export(struct slot_export *export) {
         return SNAPSHOT_NOT_PULLED;
     }
     if (snapshot->copies)
-        log_notice("Slot migration %s sends its snapshot in chunks, between commands%s", export_text(export),
+        log_notice("Slot migration %s sends its snapshot%s, between commands%s", export_text(export),
+                   snapshot->chunks ? " in chunks" : "",
                    snapshot->offer ? ", which the target fetches by RDMA READ" : "");
     read_on(snapshot);
     return SNAPSHOT_STARTED;
@@ -339,17 +366,26 @@ static uint64_t rest_us(void) {
 static void end_copy_later(struct snapshot *snapshot) {
     if (!snapshot->offer && conn_pending(export_client(snapshot->export)->conn)) return;
     log_notice("Slot migration %s: %llu keys were sent between commands", export_text(snapshot->export),
-               (unsigned long long)snapshot->keys);
+               (unsigned long long)snapshot->writer.keys);
     snapshot->good = !snapshot->offer || slot_offer_finish(snapshot->offer) == 0;
     snapshot->ended = true;
     finish_if_done(snapshot);
 }
 
 /* When the link has sent what was written, the child can write to its socket. */
-static void start_child_later(struct snapshot *snapshot) {
+static void begin_moment_later(struct snapshot *snapshot) {
+    if (snapshot->forkless) {
+        log_notice(
+            "Slot migration %s: %llu keys were sent between commands. The others follow as they are now, without "
+            "fork",
+            export_text(snapshot->export), (unsigned long long)snapshot->writer.keys);
+        snapshot->needs_moment = false;
+        snapshot_view_begin(snapshot);
+        return;
+    }
     if (!child_is_possible() || (!snapshot->offer && conn_pending(export_client(snapshot->export)->conn))) return;
     log_notice("Slot migration %s: %llu keys were sent between commands. A child process sends the others",
-               export_text(snapshot->export), (unsigned long long)snapshot->keys);
+               export_text(snapshot->export), (unsigned long long)snapshot->writer.keys);
     if (start_child(snapshot)) {
         read_on(snapshot);
         return;
@@ -362,24 +398,40 @@ static void start_child_later(struct snapshot *snapshot) {
 static bool copy_turn(struct snapshot *snapshot) {
     struct slot_export *export = snapshot->export;
     if (!snapshot->copies || snapshot->ended || !export || !export_client(export) || export->job.ending) return false;
-    if (snapshot->written || snapshot->needs_child) {
-        (snapshot->written ? end_copy_later : start_child_later)(snapshot);
+    if (snapshot->written) {
+        end_copy_later(snapshot);
         return false;
     }
-    uint64_t before = snapshot->keys, now = clock_monotonic_us();
+    if (snapshot->needs_moment) {
+        begin_moment_later(snapshot);
+        return snapshot->view != NULL;
+    }
+    uint64_t before = snapshot->writer.keys, now = clock_monotonic_us();
     uint64_t late = due_us && now > due_us ? now - due_us : 0;
     enum copy_result result = snapshot_copy(snapshot, rest > 0, late / LATE_SHARE);
-    if (snapshot->keys != before)
+    if (!snapshot->export || !export_client(export)) return false;
+    if (snapshot->writer.keys != before)
         job_heard(&export->job, migration_now()); /* the target cannot say more while it reads */
     switch (result) {
     case COPY_WAITS: break;
+    case COPY_DELAYED: break;
     case COPY_GOES_ON: break;
-    case COPY_NEEDS_CHILD: snapshot->needs_child = true; break;
+    case COPY_NEEDS_MOMENT: snapshot->needs_moment = true; break;
     case COPY_FAILED: job_end_later(&export->job, "Failed to perform snapshot"); break;
     case COPY_ENDED: snapshot->written = true; break;
     }
     conn_flush(export_client(export)->conn);
-    return result != COPY_WAITS;
+    return result != COPY_WAITS && result != COPY_DELAYED;
+}
+
+/* rdb-key-save-delay, which may change meanwhile. */
+static void wake_delayed(void) {
+    uint64_t us = 0;
+    list_each(&snapshots, link) {
+        uint64_t delay = snapshot_delay_us(snapshot_of_link(link));
+        if (delay && (!us || delay < us)) us = delay;
+    }
+    if (us) event_timer_set(server.loop, &next_turn, us < DELAY_TURN_US ? us : DELAY_TURN_US, turn_is_due);
 }
 
 /* A loop that is long in coming back, because commands are slow, gives few turns a second. Each one then takes longer,
@@ -398,6 +450,7 @@ static void copy_step(void) {
         return;
     }
     due_us = 0;
+    wake_delayed();
 }
 
 void snapshot_cancel(void *context, struct slot_export *export) {
@@ -406,6 +459,7 @@ void snapshot_cancel(void *context, struct slot_export *export) {
     snapshot->export = NULL;
     slot_offer_withdraw(snapshot->offer);
     pipe_close(snapshot);
+    if (!snapshot->giving) snapshot_view_end(snapshot);
     if (!snapshot->runs) {
         finish_if_done(snapshot);
         return;

@@ -8,14 +8,17 @@
 #include "cluster/migration/source_stream.h"
 #include "formats/rdb.h"
 #include "formats/sink.h"
+#include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "persistence/aof.h"
 #include "persistence/persistence.h"
+#include "persistence/write_pause.h"
 #include "resp/request.h"
 #include "server/server.h"
+#include "server/stats/latency_monitor.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,6 +47,11 @@ static void write_chunk_command(struct output *out, const struct snapshot *snaps
     request_write_blob(out, blob);
 }
 
+/* In the child the sink; otherwise the link. */
+static struct output *writer_output(const struct slot_writer *writer) {
+    return writer->sink ? &writer->sink->out : &export_client(writer->snapshot->export)->conn->out;
+}
+
 static void write_select(struct output *out, int db) {
     char number[NUMBER_TEXT_MAX];
     request_write(out, 2, (struct slice[]){SLICE("SELECT"), {number, format_int64(number, (int64_t)db)}});
@@ -58,6 +66,66 @@ static void prefetch_entry(const struct entry *entry) {
     __builtin_prefetch(bytes + (size_t)2 * LINE); /* the value of a small string */
 }
 
+/* --- Keys --- */
+
+/* Sends or offers what the fragment has. 0 or a negative errno, of the offer. */
+static int writer_send(struct slot_writer *writer) {
+    struct rdb_fragment *fragment = &writer->fragment;
+    if (!fragment->bytes || !rdb_fragment_len(fragment)) return 0;
+    size_t len = rdb_fragment_end(fragment).len;
+    fragment->bytes = NULL;
+    if (writer->snapshot->offer) return slot_offer_publish(writer->snapshot->offer, len);
+    write_chunk_command(writer_output(writer), writer->snapshot, fragment->blob);
+    rdb_fragment_free(fragment);
+    fragment->blob = NULL;
+    return 0;
+}
+
+/* Begins a fragment if none is begun. False: the target must fetch older ones first; a child waits for that. */
+static bool writer_begin(struct slot_writer *writer) {
+    struct rdb_fragment *fragment = &writer->fragment;
+    struct slot_offer *offer = writer->snapshot->offer;
+    if (fragment->bytes) return true;
+    if (!offer) {
+        rdb_fragment_init(fragment);
+        return true;
+    }
+    if (!writer->sink && !slot_offer_space(offer)) return false;
+    size_t size = 0;
+    char *memory = slot_offer_begin(offer, &size);
+    rdb_fragment_init_at(fragment, memory, size);
+    return true;
+}
+
+/* In the pipe of a child an empty frame tells that its commands are complete. */
+static int write_frame(struct sink *sink, const void *bytes, size_t len);
+
+static int writer_commands(struct slot_writer *writer, int db, const struct entry *entry) {
+    struct output *out = writer_output(writer);
+    if (writer->selected != db) write_select(out, db);
+    writer->selected = db;
+    if (!aof_write_entry(out, entry, db)) return -EINVAL; /* a module failed */
+    if (!writer->sink || !writer->snapshot->offer) return 0;
+    int error = sink_flush(writer->sink);
+    return error ? error : write_frame(writer->sink, "", 0);
+}
+
+/* `slot`, `size`: as of rdb_fragment_add(). 0 or a negative errno. */
+static int writer_add(struct slot_writer *writer, int db, const struct entry *entry, unsigned slot,
+                      const struct db_slot_size *size) {
+    struct rdb_fragment *fragment = &writer->fragment;
+    writer->keys++;
+    for (int attempt = 0; writer->snapshot->chunks && attempt < 2 && writer_begin(writer); attempt++) {
+        if (rdb_fragment_add(fragment, db, entry, slot, size))
+            return rdb_fragment_len(fragment) < RDB_FRAGMENT_FULL ? 0 : writer_send(writer);
+        if (!rdb_fragment_len(fragment) || !rdb_fragment_takes(entry)) break;
+        int error = writer_send(writer);
+        if (error) return error;
+    }
+    /* No fragment is large enough for it, or the target must fetch older ones first. */
+    return writer_commands(writer, db, entry);
+}
+
 /* --- A child --- */
 
 /* A key of the snapshot. */
@@ -69,13 +137,10 @@ struct next_key {
     struct db_slot_size size;
 };
 
-struct slot_writer {
-    const struct snapshot *snapshot;
+struct child_writer {
+    struct slot_writer writer;
     struct sink sink;
-    struct rdb_fragment fragment;
-    int selected; /* database of the commands; -1: none */
-    int error;    /* of the offer, or of a module that could not write its value */
-    uint64_t keys;
+    int error;                    /* of the offer, or of a module that could not write its value */
     struct next_key ahead[AHEAD]; /* a ring; the oldest one is at `at` */
     unsigned at;
 };
@@ -99,98 +164,67 @@ static int write_frame(struct sink *sink, const void *bytes, size_t len) {
     return error < 0 ? error : write_all(snapshot->child_fds[0], bytes, len);
 }
 
-/* Publishes the chunk in shared memory. */
-static void offer_chunk(struct slot_writer *writer) {
-    int error = slot_offer_publish(writer->snapshot->offer, rdb_fragment_end(&writer->fragment).len);
-    if (error < 0) writer->error = error;
-    writer->fragment.bytes = NULL;
+static void note_error(struct child_writer *child, int error) {
+    if (error && !child->error) child->error = error;
 }
 
-static void write_chunk(struct slot_writer *writer) {
-    if (!writer->fragment.bytes || !rdb_fragment_len(&writer->fragment)) return;
-    if (writer->snapshot->offer) {
-        offer_chunk(writer);
-        return;
-    }
-    (void)rdb_fragment_end(&writer->fragment);
-    write_chunk_command(&writer->sink.out, writer->snapshot, writer->fragment.blob);
-}
-
-static void write_commands(struct slot_writer *writer, int db, const struct entry *entry) {
-    struct output *out = &writer->sink.out;
-    if (writer->selected != db) write_select(out, db);
-    writer->selected = db;
-    if (!aof_write_entry(out, entry, db)) writer->error = -EINVAL;
-    if (!writer->snapshot->offer) return;
-    sink_flush(&writer->sink);
-    if (!sink_error(&writer->sink)) write_frame(&writer->sink, "", 0);
-}
-
-static void write_key(struct slot_writer *writer, const struct next_key *key) {
-    if (!writer->fragment.bytes) { /* in shared memory, as soon as the target has taken an older one */
-        size_t size = 0;
-        char *memory = slot_offer_begin(writer->snapshot->offer, &size);
-        rdb_fragment_init_at(&writer->fragment, memory, size);
-    }
-    if (!writer->snapshot->chunks ||
-        !rdb_fragment_add(&writer->fragment, key->db, key->entry, key->slot, key->is_first ? &key->size : NULL))
-        write_commands(writer, key->db, key->entry);
-    if (rdb_fragment_len(&writer->fragment) >= RDB_FRAGMENT_FULL) write_chunk(writer);
-    if (++writer->keys % REPORTED_KEYS == 0) child_report(writer->keys);
+static void write_key(struct child_writer *child, const struct next_key *key) {
+    struct slot_writer *writer = &child->writer;
+    note_error(child, writer_add(writer, key->db, key->entry, key->slot, key->is_first ? &key->size : NULL));
+    if (writer->keys % REPORTED_KEYS == 0) child_report(writer->keys);
     if (!persistence_settings.key_save_delay) return;
-    write_chunk(writer);
-    sink_flush(&writer->sink);
+    note_error(child, writer_send(writer));
+    sink_flush(&child->sink);
     child_report(writer->keys);
     persistence_delay(persistence_settings.key_save_delay);
 }
 
 /* Writes the oldest key of the ring and puts another one in its place. */
-static void write_ahead(struct slot_writer *writer, struct next_key key) {
-    struct next_key *oldest = &writer->ahead[writer->at], *half = &writer->ahead[(writer->at + AHEAD / 2) % AHEAD];
-    if (oldest->entry && !sink_error(&writer->sink)) write_key(writer, oldest);
+static void write_ahead(struct child_writer *child, struct next_key key) {
+    struct next_key *oldest = &child->ahead[child->at], *half = &child->ahead[(child->at + AHEAD / 2) % AHEAD];
+    if (oldest->entry && !sink_error(&child->sink)) write_key(child, oldest);
     *oldest = key;
-    writer->at = (writer->at + 1) % AHEAD;
+    child->at = (child->at + 1) % AHEAD;
     if (key.entry) prefetch_entry(key.entry);
     if (half->entry) entry_prefetch_value(half->entry);
 }
 
-static void write_slot(struct slot_writer *writer, struct db *db, unsigned slot) {
+static void write_slot(struct child_writer *child, struct db *db, unsigned slot) {
     struct next_key key = {.db = db_id(db), .slot = slot, .is_first = true, .size = db_slot_size(db, slot)};
     struct db_iterator *it = db_iterate(db, (int)slot);
-    for (; !sink_error(&writer->sink) && (key.entry = db_iterate_next(it)); key.is_first = false)
-        write_ahead(writer, key);
+    for (; !sink_error(&child->sink) && (key.entry = db_iterate_next(it)); key.is_first = false)
+        write_ahead(child, key);
     db_iterate_end(it);
 }
 
-int snapshot_write(struct child_job *child) {
-    static struct slot_writer writer = {.selected = -1};
-    struct snapshot *snapshot = container_of(child, struct snapshot, child);
-    struct sink *sink = &writer.sink;
-    writer.snapshot = snapshot;
+int snapshot_write(struct child_job *job) {
+    static struct child_writer child;
+    struct snapshot *snapshot = container_of(job, struct snapshot, child);
+    struct sink *sink = &child.sink;
+    child.writer = (struct slot_writer){.snapshot = snapshot, .sink = sink, .selected = -1};
     (void)!nice(CHILD_NICE);
     rdb_settings.compression = false; /* the peer would have to undo it */
     static const struct sink_ops frames = {.write = write_frame};
     if (snapshot->offer)
         sink_init(sink, &frames, snapshot);
     else if (snapshot->direct)
-        direct_sink_init(sink, &snapshot->writer);
+        direct_sink_init(sink, &snapshot->direct_writer);
     else
         sink_init_fd(sink, snapshot->child_fds[0]);
-    if (!snapshot->offer) rdb_fragment_init(&writer.fragment);
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         for (unsigned slot = 0; slot < HASH_SLOTS && !sink_error(sink); slot++)
-            if (slot_bitmap_has(&snapshot->slots, slot) && db_slot_size(db, slot).keys) write_slot(&writer, db, slot);
+            if (slot_bitmap_has(&snapshot->slots, slot) && db_slot_size(db, slot).keys) write_slot(&child, db, slot);
     }
-    for (int i = 0; i < AHEAD; i++) write_ahead(&writer, (struct next_key){.entry = NULL});
-    write_chunk(&writer);
+    for (int i = 0; i < AHEAD; i++) write_ahead(&child, (struct next_key){.entry = NULL});
+    note_error(&child, writer_send(&child.writer));
     if (!snapshot->offer)
         request_write(&sink->out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
     int error = sink_flush(sink);
-    if (!error) error = writer.error;
+    if (!error) error = child.error;
     if (!error && snapshot->offer) error = slot_offer_finish(snapshot->offer);
-    if (snapshot->direct) direct_end(&snapshot->writer);
-    rdb_fragment_free(&writer.fragment);
+    if (snapshot->direct) direct_end(&snapshot->direct_writer);
+    rdb_fragment_free(&child.writer.fragment);
     sink_free(sink);
     if (error < 0) {
         log_warning("Write error sending the snapshot of a slot migration: %s", strerror(-error));
@@ -242,54 +276,6 @@ static bool are_small(const struct copied_key *keys, size_t count) {
     return true;
 }
 
-/* Sends or offers what the fragment has. False: the offer failed. */
-static bool copy_send(struct snapshot *snapshot) {
-    struct rdb_fragment *fragment = &snapshot->fragment;
-    if (!fragment->bytes || !rdb_fragment_len(fragment)) return true;
-    size_t len = rdb_fragment_end(fragment).len;
-    fragment->bytes = NULL;
-    if (snapshot->offer) return slot_offer_publish(snapshot->offer, len) == 0;
-    write_chunk_command(&export_client(snapshot->export)->conn->out, snapshot, fragment->blob);
-    rdb_fragment_free(fragment);
-    fragment->blob = NULL;
-    return true;
-}
-
-/* Begins a fragment if none is begun. False: the target must fetch older ones first. */
-static bool copy_begin(struct snapshot *snapshot) {
-    struct rdb_fragment *fragment = &snapshot->fragment;
-    if (fragment->bytes) return true;
-    if (!snapshot->offer) {
-        rdb_fragment_init(fragment);
-        return true;
-    }
-    if (!slot_offer_space(snapshot->offer)) return false;
-    size_t size;
-    char *memory = slot_offer_begin(snapshot->offer, &size);
-    rdb_fragment_init_at(fragment, memory, size);
-    return true;
-}
-
-/* False: the offer failed. */
-static bool copy_key(struct snapshot *snapshot, struct copied_key key, unsigned slot, const struct db_slot_size *size) {
-    struct rdb_fragment *fragment = &snapshot->fragment;
-    for (int attempt = 0; attempt < 2 && copy_begin(snapshot); attempt++) {
-        if (rdb_fragment_add(fragment, key.db, key.entry, slot, size)) {
-            snapshot->keys++;
-            return rdb_fragment_len(fragment) < RDB_FRAGMENT_FULL || copy_send(snapshot);
-        }
-        if (!rdb_fragment_len(fragment)) break;
-        if (!copy_send(snapshot)) return false;
-    }
-    /* No fragment is large enough for it, or the target must fetch older ones first. */
-    struct output *out = &export_client(snapshot->export)->conn->out;
-    write_select(out, key.db);
-    bool written = aof_write_entry(out, key.entry, key.db);
-    must(written); /* only an extension may fail, and a child writes these */
-    snapshot->keys++;
-    return true;
-}
-
 static bool copy_keys(struct snapshot *snapshot, unsigned slot, const struct copied_key *keys, size_t count) {
     int db = -1;
     for (size_t i = 0; i < count; i++) {
@@ -297,24 +283,29 @@ static bool copy_keys(struct snapshot *snapshot, unsigned slot, const struct cop
         bool first = keys[i].db != db;
         db = keys[i].db;
         if (first) size = db_slot_size(keyspace_db(server.keyspace, db), slot);
-        if (!copy_key(snapshot, keys[i], slot, first ? &size : NULL)) return false;
+        if (writer_add(&snapshot->writer, db, keys[i].entry, slot, first ? &size : NULL)) return false;
     }
     return true;
 }
 
+static size_t pending(const struct snapshot *snapshot) {
+    return conn_pending(export_client(snapshot->export)->conn);
+}
+
 static bool has_space(const struct snapshot *snapshot) {
-    if (snapshot->offer) return slot_offer_space(snapshot->offer) >= COPY_OFFERS;
-    return conn_pending(export_client(snapshot->export)->conn) <= COPY_PENDING_MAX;
+    size_t most = snapshot->view ? write_pause_resume() : SIZE_MAX;
+    if (pending(snapshot) > (most < COPY_PENDING_MAX ? most : COPY_PENDING_MAX)) return false;
+    return !snapshot->offer || slot_offer_space(snapshot->offer) >= COPY_OFFERS;
 }
 
 static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
     static struct copied_key keys[COPY_KEYS_MAX];
     uint64_t end = clock_monotonic_us() + us;
     while ((snapshot->next = slot_bitmap_next(&snapshot->slots, snapshot->next, true)) < HASH_SLOTS) {
-        if (persistence_settings.key_save_delay) return COPY_NEEDS_CHILD;
+        if (persistence_settings.key_save_delay) return COPY_NEEDS_MOMENT;
         if (!has_space(snapshot)) return COPY_WAITS;
         size_t count = snapshot_write_collect(snapshot->next, keys);
-        if (count > COPY_KEYS_MAX || !are_small(keys, count)) return COPY_NEEDS_CHILD;
+        if (count > COPY_KEYS_MAX || !are_small(keys, count)) return COPY_NEEDS_MOMENT;
         if (!copy_keys(snapshot, snapshot->next, keys, count)) return COPY_FAILED;
         slot_bitmap_clear(&snapshot->slots, snapshot->next);
         source_stream_slot(snapshot->export, snapshot->next++);
@@ -322,6 +313,92 @@ static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
     }
     return COPY_ENDED;
 }
+
+/* --- This process, with a view --- */
+
+static void give(void *context, int db, const struct entry *entry) {
+    struct snapshot *snapshot = context;
+    /* A session of the script debugger has a copy of this state. */
+    if (server.is_child || snapshot->failed || !snapshot->export || !export_client(snapshot->export)) return;
+    if (snapshot->giving) { /* a module changes data while it writes a value: the snapshot cannot be right */
+        snapshot->failed = true;
+        return;
+    }
+    struct slot_place at = {.db = db, .slot = hash_slot(entry_key(entry))};
+    bool first = snapshot->stepping && (at.db != snapshot->last.db || at.slot != snapshot->last.slot);
+    struct db_slot_size size;
+    if (first) size = db_slot_size(keyspace_db(server.keyspace, db), at.slot);
+    if (first) snapshot->last = at;
+    bool compression = rdb_settings.compression;
+    rdb_settings.compression = false;
+    store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
+    snapshot->giving = true;
+    if (writer_add(&snapshot->writer, db, entry, at.slot, first ? &size : NULL)) snapshot->failed = true;
+    snapshot->giving = false;
+    store_settings.readers--;
+    rdb_settings.compression = compression;
+    if (snapshot->stepping || !snapshot->export || !export_client(snapshot->export)) return;
+    size_t waiting = pending(snapshot);
+    if (snapshot->paused || waiting <= write_pause_limit()) return;
+    write_pause_begin(&snapshot->paused, "the target of a slot migration", waiting);
+    snapshot->paused_at = clock_monotonic_us();
+}
+
+void snapshot_view_begin(struct snapshot *snapshot) {
+    struct data_view_reader reader = {.entry = give, .context = snapshot};
+    for (unsigned slot = 0; (slot = slot_bitmap_next(&snapshot->slots, slot, true)) < HASH_SLOTS; slot++)
+        source_stream_slot(snapshot->export, slot);
+    snapshot->last.db = -1;
+    snapshot->view = data_view_start(server.keyspace, &snapshot->slots, &reader);
+}
+
+void snapshot_view_end(struct snapshot *snapshot) {
+    must(!snapshot->giving);
+    if (snapshot->view) data_view_end(snapshot->view);
+    snapshot->view = NULL;
+    write_pause_end(&snapshot->paused);
+}
+
+uint64_t snapshot_delay_us(const struct snapshot *snapshot) {
+    int delay = persistence_settings.key_save_delay;
+    if (!snapshot->view || delay <= 0) return 0;
+    uint64_t now = clock_monotonic_us(), due = snapshot->paced_us + snapshot->paced_keys * (uint64_t)delay;
+    return now < due ? due - now : 0;
+}
+
+/* The keys of a part are written as if there were no delay, and then have their time. */
+static void pace(struct snapshot *snapshot, uint64_t keys) {
+    snapshot->paced_us = clock_monotonic_us();
+    snapshot->paced_keys = keys;
+}
+
+static enum copy_result view_step(struct snapshot *snapshot) {
+    if (snapshot->failed) return COPY_FAILED;
+    if (snapshot_delay_us(snapshot)) return COPY_DELAYED;
+    if (!has_space(snapshot)) return COPY_WAITS;
+    uint64_t before = snapshot->writer.keys;
+    snapshot->stepping = true;
+    bool more = data_view_step(snapshot->view, 0);
+    snapshot->stepping = false;
+    if (snapshot->failed || !snapshot->export) return COPY_FAILED; /* a module may have cancelled the job */
+    pace(snapshot, snapshot->writer.keys - before);
+    if (more) return COPY_GOES_ON;
+    snapshot_view_end(snapshot);
+    return COPY_ENDED;
+}
+
+static enum copy_result copy_view(struct snapshot *snapshot, uint64_t us) {
+    uint64_t began = clock_monotonic_us(), took;
+    enum copy_result result;
+    do {
+        result = view_step(snapshot);
+        took = clock_monotonic_us() - began;
+    } while (result == COPY_GOES_ON && took < us);
+    latency_event("forkless-slice", took);
+    return result;
+}
+
+/* --- Turns of either kind --- */
 
 /* The target fetches only a few offers at a time. While it is slow to load them, they must not be small ones. */
 static bool sends_all(const struct snapshot *snapshot) {
@@ -334,9 +411,9 @@ enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy, uint64_t us
     if (us > COPY_LATE_TURN_US) us = COPY_LATE_TURN_US;
     bool compression = rdb_settings.compression;
     rdb_settings.compression = false; /* as in the child */
-    enum copy_result result = copy_slots(snapshot, us);
+    enum copy_result result = snapshot->view ? copy_view(snapshot, us) : copy_slots(snapshot, us);
     rdb_settings.compression = compression;
-    bool ends = result == COPY_NEEDS_CHILD || result == COPY_ENDED;
-    if ((ends || (busy && sends_all(snapshot))) && !copy_send(snapshot)) result = COPY_FAILED;
-    return result;
+    if (result == COPY_FAILED) return result;
+    bool ends = result == COPY_NEEDS_MOMENT || result == COPY_DELAYED || result == COPY_ENDED;
+    return (ends || (busy && sends_all(snapshot))) && writer_send(&snapshot->writer) ? COPY_FAILED : result;
 }
