@@ -2,6 +2,7 @@
 #include "lib/system/memory.h"
 #include "module/context.h"
 #include "persistence/aof.h"
+#include "persistence/background_save.h"
 #include "persistence/loading.h"
 #include "persistence/snapshot.h"
 #include "server/command/dispatch.h"
@@ -41,7 +42,6 @@ int api_RdbLoad(ValkeyModuleCtx *ctx, ValkeyModuleRdbStream *stream, int flags) 
     if (!stream || flags) return ended(EINVAL);
     if (role_is_replica()) return ended(ENOTSUP);
     if (server_is_loading() || context_must_only_read() || context_is_within_another()) return ended(EBUSY);
-    if (snapshot_running()) child_kill_wait(); /* it saves data that are about to go */
     bool serves = ctx->flags & CONTEXT_COMMAND && dispatch_running();
     if (serves) context_hold_caller(ctx);
     int error = loading_read_rdb(stream->path, serves ? LOADING_SERVES : LOADING_BLOCKS, true, RDB_DUPLICATE_REFUSED);
@@ -52,7 +52,7 @@ int api_RdbLoad(ValkeyModuleCtx *ctx, ValkeyModuleRdbStream *stream, int flags) 
 
 void api_ResetDataset(int restart_aof, int async) {
     if (context_must_only_read() || server_is_loading() || context_is_within_another()) return;
-    if (snapshot_running()) child_kill_wait();
+    background_save_data_leaves();
     server_flush_all(async != 0);
     if (restart_aof) aof_restart();
 }

@@ -6,6 +6,7 @@
 #include "lib/system/ticks.h"
 #include "lib/text/number.h"
 #include "persistence/aof_private.h"
+#include "persistence/background_save.h"
 #include "persistence/snapshot.h"
 #include "server/clients/client.h"
 #include "server/command/command.h"
@@ -71,9 +72,7 @@ static void aof_end(void) {
 /* CONFIG SET appendonly yes. Starts a rewrite, whose data set becomes the base. The files are in use when the rewrite
  * has succeeded. */
 static const char *turn_on(void) {
-    /* Changes since its start were not appended anywhere. It may have ended unnoticed: then it ends as one without the
-     * append-only file. */
-    if (aof_rewrite_running()) aof_rewrite_cancel();
+    aof_rewrite_cancel(); /* changes since its start were not appended anywhere */
     aof.state = AOF_STARTING;
     const struct call *call = dispatch_running();
     if (call && call->client->flags & CLIENT_DENY_BLOCKING) {
@@ -195,6 +194,7 @@ static bool prepare_shutdown(int flags) {
         log_warning("There is a child rewriting the AOF. Killing it!");
         aof_rewrite_cancel();
     }
+    if (child_kind() == CHILD_AOF) child_kill_wait(); /* it removes its temporary file */
     log_notice("Calling fsync() on the AOF file.");
     if (aof.fd < 0 || aof_sync_all() >= 0 || flags & SHUTDOWN_FORCE) return true;
     bool insisted = flags & SHUTDOWN_INSISTED;
@@ -246,7 +246,6 @@ const struct server_part aof_part = {.name = "aof",
                                      .cron = aof_cron,
                                      .before_wait = aof_before_wait,
                                      .in_call = true,
-                                     .flushed_all = aof_rewrite_flushed_all,
                                      .prepare_shutdown = prepare_shutdown};
 
 /* --- BGREWRITEAOF --- */
@@ -303,6 +302,7 @@ static void debug_loadaof(struct call *call) {
         aof_rewrite_cancel();
         aof.rewrite_scheduled = true;
     }
+    background_save_data_leaves();
     server_flush_all(false);
     if (script_hooks) script_hooks->replace_libraries(NULL, 0);
     int error = aof_reload();
@@ -382,7 +382,7 @@ void aof_info(struct output *out) {
     info_line(out, "aof_rewrite_scheduled:%d", aof.rewrite_scheduled);
     info_line(out, "aof_last_rewrite_time_sec:%lld", (long long)aof.rewrite_seconds);
     info_line(out, "aof_current_rewrite_time_sec:%lld",
-              aof.rewrite_started_ms ? (long long)((now - aof.rewrite_started_ms) / 1000) : -1LL);
+              aof_rewrite_running() ? (long long)((now - aof.rewrite_started_ms) / 1000) : -1LL);
     info_line(out, "aof_last_bgrewrite_status:%s", aof.rewrite_failed ? "err" : "ok");
     info_line(out, "aof_rewrites:%llu", (unsigned long long)aof.rewrites);
     info_line(out, "aof_rewrites_consecutive_failures:%llu", (unsigned long long)aof.failures_in_a_row);

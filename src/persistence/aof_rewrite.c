@@ -80,6 +80,7 @@ static struct {
     struct base_file file;
     char temporary[64]; /* file.path */
     bool as_rdb;        /* its format; aof-use-rdb-preamble may change during the rewrite */
+    bool cancelled;     /* its result is dropped, even if it succeeds */
 } rewrite;
 
 static void name_temporary(pid_t pid) {
@@ -214,6 +215,10 @@ static void rewrite_ends(int status, int signal) {
 
 static void rewrite_done(struct background_save *save, int status, int signal) {
     bool forked = save->method == SAVE_FORK;
+    if (rewrite.cancelled)
+        signal = CHILD_KILL_SIGNAL;
+    else if (signal == CHILD_KILL_SIGNAL && !forked) /* the data set was replaced: the next rewrite has the new one */
+        aof.rewrite_scheduled = true;
     aof.rewrite_seconds = (clock_mono_ms() - aof.rewrite_started_ms) / 1000;
     aof.rewrite_started_ms = 0;
     aof.last_cow = forked ? child_last_cow() : 0;
@@ -298,6 +303,7 @@ int aof_rewrite_start(void) {
     }
     aof.rewrite_scheduled = false;
     aof.rewrite_started_ms = clock_mono_ms();
+    rewrite.cancelled = false;
     error = rewrite_start(method);
     if (error) {
         aof.rewrite_started_ms = 0;
@@ -315,19 +321,12 @@ int aof_rewrite_start(void) {
 }
 
 bool aof_rewrite_running(void) {
-    return child_kind() == CHILD_AOF;
-}
-
-/* A save without fork keeps the tables of the keys that are gone, until it has read them. A rewrite that starts now has
- * less to do. */
-void aof_rewrite_flushed_all(void) {
-    if (!aof_rewrite_running() || rewrite.save.method != SAVE_FORKLESS) return;
-    child_kill();
-    aof.rewrite_scheduled = true;
+    return child_kind() == CHILD_AOF && !rewrite.cancelled;
 }
 
 void aof_rewrite_cancel(void) {
     if (!aof_rewrite_running()) return;
-    child_kill_wait();
+    rewrite.cancelled = true;
+    child_kill();
     aof.rewrite_scheduled = false;
 }

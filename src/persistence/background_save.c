@@ -13,6 +13,10 @@
 #include <errno.h>
 #include <unistd.h>
 
+void background_save_data_leaves(void) {
+    if (child_kind() == CHILD_RDB || forkless_running()) child_kill();
+}
+
 void persistence_delay(int microseconds) {
     if (microseconds > 0)
         usleep((useconds_t)microseconds);

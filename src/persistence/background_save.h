@@ -88,6 +88,10 @@ enum save_method background_save_method(enum save_method method);
 /* 0 or a negative errno: -EBUSY if another save or child runs. Then nothing has started, and done() is not called. */
 int background_save_start(struct background_save *save, enum save_method method);
 
+/* Call before the data set leaves as a whole: another is loaded, or all is flushed. Ends what saves data that are about
+ * to go: a snapshot to a file, and any save without fork, which would keep them in memory. Does not wait. */
+void background_save_data_leaves(void);
+
 /* Whether writes of clients wait because too much of this save is not written yet (forkless-buffer-limit). */
 bool background_save_holds_writes(const struct background_save *save);
 

@@ -19,6 +19,7 @@
  *                     (a running script or transaction, the primary's stream on a replica) goes on. All of it together
  *                     is never more than the file without compression
  *     keys that left  FLUSHDB, and slots that are dropped: their tables stay until the save has read them
+ *                     What replaces the whole data set ends the save (background_save_data_leaves())
  *     the end         child_kill_wait() waits until the thread has compressed the string at hand, and for a write()
  * that waits until save->ops->stop() makes it fail
  *

@@ -10,6 +10,7 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "persistence/aof.h"
+#include "persistence/background_save.h"
 #include "persistence/persistence.h"
 #include "persistence/save_points.h"
 #include "persistence/snapshot.h"
@@ -310,6 +311,7 @@ int loading_read_rdb(const char *name, enum loading_service service, bool flush,
     if (flush && has_magic(fd)) {
         log_notice("RDB signature and version check passed. Flushing old data");
         if (cluster_hooks) cluster_hooks->load_begins();
+        background_save_data_leaves();
         server_flush_all(false);
         if (script_hooks) script_hooks->replace_libraries(NULL, 0);
     }

@@ -357,7 +357,7 @@ static bool prepare_shutdown(int flags) {
 
 /* Saves the empty data set, so that the next start does not load the flushed data. */
 static void flushed_all(void) {
-    if (snapshot_running()) child_kill_wait(); /* even if no empty file is saved */
+    background_save_data_leaves(); /* even if no empty file is saved */
     if (save_points_count()) snapshot_save();
 }
 

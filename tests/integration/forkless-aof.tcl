@@ -263,7 +263,8 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
             r incr only-in-memory
             set from [log_size]
             r config set appendonly yes
-            assert {[log_has "Background AOF rewrite was stopped by the server" $from]}
+            assert_equal {0 1} [list [field aof_rewrite_in_progress] [field aof_rewrite_scheduled]]
+            wait_for_log "Background AOF rewrite was stopped by the server" $from
             r incr appended
             r config set rdb-key-save-delay 0
             wait_for_log "Background AOF rewrite finished successfully" $from
@@ -392,6 +393,67 @@ start_faulty_server {appendonly yes bgsave-default-method forkless} {
             aof_wait_rewritten
             assert_equal {ok 0} [list [field aof_last_bgrewrite_status] [field aof_rewrites_consecutive_failures]]
         }
+    }
+
+    # The thread waits until the rule is gone. If a command waited for the thread, the test would end by its timeout.
+    proc while_disk_waits {glob start body} {
+        faults "sync $glob wait"
+        r {*}$start
+        wait_for_condition 10000 {[field current_save_keys_total] > 0 &&
+            [field current_save_keys_processed] == [field current_save_keys_total] && [llength [temp_files]] == 1}
+        uplevel 1 $body
+        faults
+        wait_for_condition 10000 {[temp_files] eq ""}
+    }
+
+    test "CONFIG SET appendonly no and yes do not wait for a disk that does not answer a rewrite" {
+        r set before v
+        set from [log_size]
+        while_disk_waits *temp-rewriteaof-bg-* bgrewriteaof {
+            r config set appendonly no
+            assert_equal {0 0 -1 1} [list [field aof_enabled] [field aof_rewrite_in_progress]\
+                [field aof_current_rewrite_time_sec] [llength [temp_files]]]
+            r set while off
+            r config set appendonly yes
+            assert_equal {1 1} [list [field aof_enabled] [field aof_rewrite_scheduled]]
+            assert_equal "Background append only file rewriting scheduled" [r bgrewriteaof]
+            r set again on
+            assert_equal 1 [llength [temp_files]]
+        }
+        wait_for_log "Background AOF rewrite finished successfully" $from
+        assert [log_has "Background AOF rewrite was stopped by the server" $from]
+        set digest [r debug digest]
+        restart_server -signal KILL
+        assert_equal [list $digest v off on] [list [r debug digest] [r get before] [r get while] [r get again]]
+    }
+
+    test "FLUSHALL does not wait for a disk that does not answer a background save" {
+        r config set save ""
+        set from [log_size]
+        while_disk_waits *temp-forkless-* bgsave {
+            assert_equal OK [r flushall]
+            r set after v
+            assert_equal 1 [llength [temp_files]]
+        }
+        wait_for_log "Background saving cancelled" $from
+        assert {![file exists [file join [srv dir] dump.rdb]]}
+        assert_equal v [r get after]
+        r debug populate 20000 key 20
+        r bgrewriteaof
+        aof_wait_rewritten
+    }
+
+    test "DEBUG LOADAOF does not wait for a disk that does not answer a rewrite" {
+        set digest [r debug digest]
+        set from [log_size]
+        while_disk_waits *temp-rewriteaof-bg-* bgrewriteaof {
+            r debug loadaof
+            assert_equal $digest [r debug digest]
+            assert_equal 1 [llength [temp_files]]
+        }
+        wait_for_log "Background AOF rewrite finished successfully" $from
+        restart_server -signal KILL
+        assert_equal $digest [r debug digest]
     }
 
     test "clients are served while a slow disk takes a rewrite, and writes wait when too much is not written" {

@@ -311,8 +311,8 @@ start_server {overrides {save ""} tags {forkless}} {
     test "FLUSHALL ends it" {
         with_endless_save {
             assert_equal OK [r flushall]
-            assert_equal {0 ok} [list [field rdb_bgsave_in_progress] [field rdb_last_bgsave_status]]
-            assert_equal {} [temp_files]
+            wait_for_condition 5000 {[field rdb_bgsave_in_progress] == 0}
+            assert_equal {ok {}} [list [field rdb_last_bgsave_status] [temp_files]]
             r debug populate 100 key 10
         }
     }

@@ -1,5 +1,5 @@
 # Full synchronizations without fork (bgsave-default-method forkless), from a file, through a pipe and on two channels:
-# they have the data of one moment whatever clients and replicas do meanwhile. seconds: 30
+# they have the data of one moment whatever clients and replicas do meanwhile. seconds: 50
 
 set forkless {bgsave-default-method forkless repl-diskless-sync-delay 0 save "" enable-debug-command yes
     rdbcompression no repl-timeout 60}
@@ -85,6 +85,57 @@ start_server [list no_rdma 1 overrides $forkless] {
             r -1 config set rdb-key-save-delay 0
             wait_up 0
             wait_same -1 0
+        }
+    }
+}
+}
+
+# The replica's own saves. The primary gives its copy slowly, so that one can look at the memory while it is loaded.
+start_server [list no_rdma 1 overrides $forkless] {
+start_server [list no_rdma 1 overrides $forkless] {
+    foreach {mode load} {file disabled pipe disabled pipe flush-before-load pipe swapdb dual disabled} {
+        foreach {command running appendonly} {
+            bgsave rdb_bgsave_in_progress no bgrewriteaof aof_rewrite_in_progress yes
+            bgrewriteaof aof_rewrite_in_progress no
+        } {
+            test "a copy by $mode ($load) ends $command of the replica, and its data (appendonly $appendonly)" {
+                use_mode $mode -1 0
+                leave 0
+                r config set appendonly $appendonly repl-diskless-load $load key-load-delay 0
+                wait_for_condition 10000 {[field 0 aof_rewrite_in_progress persistence] == 0 &&
+                    [field 0 aof_rewrite_scheduled persistence] == 0}
+                r -1 flushall
+                r -1 debug populate 20000 new 20
+                r debug populate 2000 old 20000
+                set old [field 0 used_memory memory]
+                set mark [log_size]
+                r config set rdb-key-save-delay 1000000000 key-load-delay 1000
+                r $command
+                wait_for_condition 5000 {[field 0 current_save_keys_processed persistence] > 0}
+                assert_equal 1 [field 0 $running persistence]
+                follow 0 -1
+                wait_for_condition 20000 {[field 0 loading persistence] == 1 ||
+                    [field 0 async_loading persistence] == 1}
+                wait_for_condition 5000 {[field 0 $running persistence] == 0}
+                assert_match [expr {$command eq "bgsave" ? "*Background saving cancelled*" :
+                    "*Background AOF rewrite was stopped by the server*"}] [log_text $mark]
+                if {$load ne "swapdb"} {
+                    wait_for_condition 5000 {[field 0 used_memory memory] < $old / 2}
+                }
+                assert [field 0 loading persistence]
+                r config set rdb-key-save-delay 0 key-load-delay 0
+                wait_up 0
+                wait_same -1 0
+                assert_morethan $old [field 0 used_memory memory]
+                if {$appendonly} {
+                    wait_for_condition 10000 {[field 0 aof_rewrite_in_progress persistence] == 0 &&
+                        [field 0 aof_rewrite_scheduled persistence] == 0}
+                    assert_equal ok [field 0 aof_last_bgrewrite_status persistence]
+                    set digest [r debug digest]
+                    restart_server -signal KILL -overrides {appendonly yes}
+                    assert_equal $digest [r debug digest]
+                }
+            }
         }
     }
 }

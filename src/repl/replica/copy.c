@@ -25,6 +25,7 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "persistence/aof.h"
+#include "persistence/background_save.h"
 #include "persistence/persistence.h"
 #include "persistence/loading.h"
 #include "persistence/save_points.h"
@@ -417,8 +418,9 @@ static void load_task(void) {
         log_notice("Replica is about to load the RDB file received from the primary, but there is a pending RDB child "
                    "running. Killing process %ld and removing its temp file to avoid any race",
                    (long)child_active_pid());
-        child_kill_wait();
+        if (copy.to_file) child_kill_wait(); /* it would replace the file that is about to be renamed */
     }
+    background_save_data_leaves();
     bool ok = copy.to_file ? load_file() : load_connection();
     if (!ok) {
         log_warning("Failed trying to load the PRIMARY synchronization DB from %s, check server logs.",
