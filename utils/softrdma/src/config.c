@@ -45,6 +45,7 @@ static void config_read(void) {
     c->max_sge = env_u32("SOFTRDMA_MAX_SGE", 30, 1, 255);
     c->max_inline = env_u32("SOFTRDMA_MAX_INLINE", 220, 0, 4096);
     c->max_rd_atomic = env_u32("SOFTRDMA_MAX_RD_ATOMIC", 16, 0, 255);
+    c->max_message = env_u32("SOFTRDMA_MAX_MESSAGE", 1 << 30, 4096, 1u << 31);
     c->comp_vectors = env_u32("SOFTRDMA_COMP_VECTORS", 4, 1, 1024);
     c->cm_timeout_ms = env_u32("SOFTRDMA_CM_TIMEOUT_MS", 20000, 1, 3600000);
     c->iwarp = env_u32("SOFTRDMA_IWARP", 0, 0, 1);

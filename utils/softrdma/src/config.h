@@ -10,7 +10,7 @@ struct config {
     uint64_t bulk;    /* least bytes that the thread of bulk.c copies; 0: it copies none */
     uint32_t devices;
     uint32_t max_qp, max_cq, max_mr, max_pd, max_srq, max_cqe, max_qp_wr, max_srq_wr, max_sge, max_inline,
-        max_rd_atomic;
+        max_rd_atomic, max_message;
     uint32_t comp_vectors;
     uint32_t cm_timeout_ms, timewait_ms;
     uint32_t iwarp;    /* 1: devices say that they are iWARP */

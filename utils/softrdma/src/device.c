@@ -261,7 +261,7 @@ static int query_port(struct ibv_context *ib, uint8_t port, struct ibv_port_attr
                                  .active_mtu = IBV_MTU_4096,
                                  .gid_tbl_len = (int)net_gids(to_context(ib)->device->index, gids),
                                  .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
-                                 .max_msg_sz = 1u << 30,
+                                 .max_msg_sz = config()->max_message,
                                  .pkey_tbl_len = 1,
                                  .max_vl_num = 1,
                                  .active_width = 2,

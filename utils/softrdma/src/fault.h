@@ -27,6 +27,7 @@
     X(OPEN_DEVICE, "open_device")                                                                             \
     X(ALLOC_PD, "alloc_pd")                                                                                   \
     X(REG_MR, "reg_mr")                                                                                       \
+    X(DEREG_MR, "dereg_mr")                                                                                   \
     X(CREATE_CHANNEL, "create_channel")                                                                       \
     X(CREATE_CQ, "create_cq") X(CREATE_QP, "create_qp") X(CREATE_SRQ, "create_srq") X(MODIFY_QP, "modify_qp") \
         X(POST_SEND, "post_send") X(POST_RECV, "post_recv") X(REQ_NOTIFY, "req_notify")                       \

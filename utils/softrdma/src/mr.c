@@ -237,8 +237,10 @@ SR_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 
 SR_EXPORT int ibv_dereg_mr(struct ibv_mr *ib) {
     struct mr *mr = container_of(ib, struct mr, ib);
+    int err = fault_errno(FAULT_DEREG_MR);
     if (!device_is_ours(ib->context)) return EPERM;
     if (load_relaxed(&arena_mr_slots()[mr->index].key) != ib->lkey) return EINVAL; /* a second time */
+    if (err) return err;
     store_release(&arena_mr_slots()[mr->index].key, 0);
     qp_quiesce_all();
     bulk_quiesce();

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "bulk.h"
+#include "config.h"
 #include "copy.h"
 #include "fault.h"
 #include "mr.h"
@@ -30,7 +31,6 @@
 #include "stats.h"
 
 #define RING_AFTER_BYTES 4096 /* a chain rings before its end when this much has been copied */
-#define MAX_MESSAGE      (1u << 30)
 
 /* Outcomes other than an ibv_wc_status. */
 enum { NOT_NOW_RNR = -1, NOT_NOW_RETRY = -2, NOT_NOW_FULL = -3, NOT_NOW_BULK = -4 };
@@ -104,7 +104,7 @@ static inline int64_t check_local(const struct qp *qp, const struct ibv_send_wr 
         if (!mr_check(slots, arena_head()->mr_slots, sge->lkey, sge->addr, sge->length, qp->pd->id, access, &at))
             return -IBV_WC_LOC_PROT_ERR;
     }
-    return total > MAX_MESSAGE ? -IBV_WC_LOC_LEN_ERR : (int64_t)total;
+    return total > config()->max_message ? -IBV_WC_LOC_LEN_ERR : (int64_t)total;
 }
 
 /* Checks that the peer lets us do `access` at the remote address of the request: 0 or a status. */
