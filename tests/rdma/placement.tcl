@@ -388,6 +388,17 @@ start_server {overrides {appendonly yes appendfsync always}} {
     }
 }
 
+start_server {env SOFTRDMA_MAX_MESSAGE=32768} {
+    test "no request is longer than the port takes" -needs [concat $::on_software_device $clear] {
+        set c [placer]
+        place $c region a 2000000 both
+        set crc [set_from $c k a 0 1000000 1]
+        assert_equal "*2 \[:1000000 :$crc\]" [call $c blob.get k @a+1000000 1000000]
+        assert_equal $crc [place $c crc a 1000000 1000000]
+        assert_equal 1000000 [string length [r get k]]
+    }
+}
+
 start_server [with_faults {rnr-for-ever send:rnr} overrides {blob-transfer-timeout 300 blob-max-client-transfers 4}] {
     test "a client whose transfers do not end is closed, and its values are released" \
         -needs [concat $::on_software_device $clear] {

@@ -162,6 +162,7 @@ bool rdma_place_post(struct rdma_connection *c, uint64_t *began_us) {
     }
     if (!rdma_send_has_space(c) || (placement->from_peer && reads_are_full(c))) return false;
     if (!device->place_piece) device->place_piece = PIECE_FIRST;
+    if (device->place_piece > device->max_message) device->place_piece = device->max_message;
     uint64_t len = range->length - placement->in_range, before_us = clock_monotonic_us();
     if (!*began_us) *began_us = before_us;
     if (before_us - *began_us >= TURN_US) {

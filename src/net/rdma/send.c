@@ -504,6 +504,7 @@ void rdma_send_pump(struct rdma_connection *c) {
         }
         if (send_space(c) <= CONTROL_RESERVE + (uint32_t)c->announce.on) break;
         uint32_t most = c->features & RDMA_FEATURE_RING ? MESSAGE_MAX : MESSAGE_PLAIN_MAX;
+        if (most > c->qp.device->max_message) most = c->qp.device->max_message;
         uint32_t limit = pending < most ? (uint32_t)pending : most;
         if (limit > ahead) limit = (uint32_t)ahead;
         if (!post_message(c, limit < window ? limit : window)) break;
