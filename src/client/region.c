@@ -22,15 +22,13 @@ struct region_key {
     struct ibv_mr *mr;
 };
 
-/* The device keeps the registration: without a queue pair of its protection domain no peer can use its key. New
- * connections open the device again, with a domain of their own. */
+/* The device keeps the registration: without a queue pair of its protection domain no peer can use its key. In the
+ * state ERR a queue pair may still complete a WRITE that has begun; only its end excludes that. New connections open
+ * the device again, with a domain of their own. */
 static void connections_end(struct rdma_device *device) {
     list_each(&device->owner->connections, link) {
         struct rdma_connection *c = container_of(link, struct rdma_connection, link);
-        if (c->qp.device != device) continue;
-        struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-        if (c->qp.verbs) ibv_modify_qp(c->qp.verbs, &attr, IBV_QP_STATE);
-        rdma_connection_failed(c, EIO, "memory of the program could not be deregistered");
+        if (c->qp.device == device) rdma_connection_cut(c, EIO, "memory of the program could not be deregistered");
     }
     if (!device->removed) rdma_device_set_removed(device);
 }

@@ -6,6 +6,7 @@
  *   rdma-placement misbehaviour HOST PORT  the same against rdma-blob-standin, with what only it does
  *   rdma-placement frozen HOST PORT PID    stops the server with this process number, lets a deadline pass, and
  *                                          continues it: nothing may be written into the memory after that
+ *   rdma-placement kept HOST PORT          a region that the device does not deregister is given back under way
  *   rdma-placement load HOST PORT SECONDS  gets and sets from 4 threads until the time is over or the connection is
  *                                          lost. Prints "running"; exits 3 if a value is wrong or a lost item's memory
  *                                          changes
@@ -703,6 +704,46 @@ static void check_freeing(void) {
     close_scene(&s);
 }
 
+/* The device refuses to deregister the region, and to move a queue pair to another state. */
+static void keep(void) {
+    static char rules[256], armed[64], request[256];
+    struct scene s;
+    uint64_t key, address;
+    snprintf(armed, sizeof armed, "/tmp/rdma-placement.%d", (int)getpid());
+    snprintf(rules, sizeof rules, "dereg_mr:fail=EBUSY,while=%s;modify_qp:fail=EIO,while=%s", armed, armed);
+    setenv("SOFTRDMA_FAULTS", rules, 1);
+    open_scene(&s);
+    one(&s, "flood:");
+    struct valkeyrdma_options options = {.size = sizeof options, .one_sided = 1};
+    for (int round = 0; round < 3; round++) {
+        struct valkeyrdma *c = valkeyrdma_connect(s.context, host, port, &options, 10000, NULL, 0);
+        struct valkeyrdma_region *region = valkeyrdma_region_register(s.context, s.arena + BLOCK, BLOCK, 0, NULL, 0);
+        CHECK(c && region);
+        CHECK_IS(valkeyrdma_region_key(region, c, &key, &address), 0);
+        char rkey[32], where[32];
+        snprintf(rkey, sizeof rkey, "%llu", (unsigned long long)key);
+        snprintf(where, sizeof where, "%llu", (unsigned long long)address);
+        int len = snprintf(request, sizeof request,
+                           "*5\r\n$8\r\nBLOB.GET\r\n$7\r\nflood:0\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$5\r\n65536\r\n",
+                           strlen(rkey), rkey, strlen(where), where);
+        memset(s.arena + BLOCK, 0x55, BLOCK);
+        CHECK(valkeyrdma_send(c, request, (size_t)len, 10000) == len);
+        while (*(volatile unsigned char *)(s.arena + BLOCK) == 0x55) valkeyrdma_context_process(s.context);
+        FILE *file = fopen(armed, "w");
+        CHECK(file);
+        fclose(file);
+        valkeyrdma_region_free(region);
+        memset(s.arena + BLOCK, 0x55, BLOCK);
+        unlink(armed);
+        let_server_work(50);
+        CHECK(holds_only(s.arena + BLOCK, BLOCK, 0x55));
+        CHECK(valkeyrdma_recv(c, request, sizeof request, 10000) < 0);
+        valkeyrdma_close(c);
+        valkeyrdma_context_process(s.context);
+    }
+    close_scene(&s);
+}
+
 /* --- With a server that is stopped or killed --- */
 
 static void freeze(pid_t server) {
@@ -841,6 +882,11 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "frozen") == 0 && argc == 5) {
         freeze((pid_t)atoi(argv[4]));
         puts("ok frozen");
+        return 0;
+    }
+    if (strcmp(argv[1], "kept") == 0) {
+        keep();
+        puts("ok kept");
         return 0;
     }
     if (strcmp(argv[1], "load") == 0 && argc == 5) return load(atoi(argv[4]));

@@ -42,6 +42,7 @@ foreach {check what} {
     replies "errors, redirections and senseless replies have their results"
     deadlines "an item that is late ends its connection, and nothing is written after that"
     freeing "a region that is freed under way is written no more"
+    kept "a region that the device does not deregister is written no more"
 } {
     test "placement: $what" -needs [list file $client {*}$::on_software_device] {
         lassign [start_standin] id port

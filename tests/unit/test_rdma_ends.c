@@ -174,6 +174,53 @@ static void messages_that_arrived_before_a_failure_are_delivered(void **state) {
     }
 }
 
+static enum ibv_qp_state state_of(const struct rdma_connection *c) {
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    assert_int_equal(ibv_query_qp(c->qp.verbs, &attr, IBV_QP_STATE, &init), 0);
+    return attr.qp_state;
+}
+
+/* Until it is destroyed it would use receives of the shared queue, whose completions go with it. */
+static void a_queue_pair_receives_nothing_after_the_end_of_its_connection(void **state) {
+    struct rdma_connection *c;
+    for (bool connecting = false; !connecting;) { /* it is caught before it is open, sooner or later */
+        server.conn = NULL;
+        dial(&client);
+        c = rdma_of(client.conn);
+        turn_until(c->qp.verbs);
+        connecting = c->phase != RDMA_ESTABLISHED;
+        client.conn->drops_output = true;
+        conn_close(client.conn);
+        assert_int_equal(state_of(c), IBV_QPS_ERR);
+        turn_some();
+    }
+    open_with(&hearing);
+    c = rdma_of(client.conn);
+    client.conn->drops_output = true;
+    conn_close(client.conn);
+    assert_int_equal(state_of(c), IBV_QPS_ERR);
+    client.conn = NULL;
+    turn_until(server.closed);
+}
+
+static void a_connection_that_is_cut_has_no_queue_pair_and_delivers_what_arrived(void **state) {
+    open_with(&hearing);
+    struct rdma_connection *c = rdma_of(server.conn);
+    turn_some();
+    uint64_t pairs = rdma_stats()->queue_pairs;
+    server.on_closed = leave_everything;
+    send_stream(&client, 100);
+    rdma_connection_cut(c, EIO, "as if memory could not be deregistered");
+    assert_null(c->qp.verbs);
+    assert_int_equal(rdma_stats()->queue_pairs, pairs - 1);
+    turn_until(server.closed == 1);
+    assert_int_equal(server.consumed, 100);
+    assert_int_equal(server.conn->error, EIO);
+    close_self(&server);
+    turn_until(client.closed);
+}
+
 /* A crowd whose queue pairs fail has more requests to flush than a completion queue of a few connections has entries.
  */
 static void draining_leaves_no_completion(void **state) {
@@ -212,6 +259,8 @@ static void draining_leaves_no_completion(void **state) {
 static const struct CMUnitTest plain_tests[] = {
     OWNER_TESTS,
     SUITE_TEST(messages_that_arrived_before_a_failure_are_delivered),
+    SUITE_TEST(a_queue_pair_receives_nothing_after_the_end_of_its_connection),
+    SUITE_TEST(a_connection_that_is_cut_has_no_queue_pair_and_delivers_what_arrived),
     SUITE_TEST(draining_leaves_no_completion),
     SUITE_TEST(an_owner_without_the_handler_gets_the_end_although_it_does_not_read),
 };

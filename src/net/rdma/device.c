@@ -172,6 +172,11 @@ void rdma_queue_pair_forget(struct rdma_queue_pair *qp) {
     if (place && *place == qp) *place = NULL;
 }
 
+void rdma_queue_pair_stop(struct rdma_queue_pair *qp) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    if (qp->verbs) ibv_modify_qp(qp->verbs, &attr, IBV_QP_STATE); /* fails in RESET, where nothing arrives */
+}
+
 void rdma_queue_pair_destroy(struct rdma_queue_pair *qp) {
     struct rdma_device *device = qp->device;
     if (!qp->verbs) return;

@@ -167,8 +167,10 @@ int rdma_set_nonblocking(int fd);                  /* 0 or -errno */
 
 /* Creates a queue pair on qp->id and enters it in the table of queue pairs. 0 or -errno. */
 int rdma_queue_pair_create(struct rdma_queue_pair *qp);
-void rdma_queue_pair_forget(struct rdma_queue_pair *qp);  /* its completions are ignored from now on */
-void rdma_queue_pair_destroy(struct rdma_queue_pair *qp); /* after rdma_queue_pair_forget() */
+void rdma_queue_pair_forget(struct rdma_queue_pair *qp); /* its completions are ignored from now on */
+/* The state ERR: nothing more arrives, and what is posted completes. */
+void rdma_queue_pair_stop(struct rdma_queue_pair *qp);
+void rdma_queue_pair_destroy(struct rdma_queue_pair *qp);
 /* NULL: it is forgotten. */
 static inline struct rdma_queue_pair *rdma_queue_pair_find(const struct rdma_device *device, uint32_t number) {
     struct rdma_queue_pair **page = device->pages[number >> 12 & (RDMA_QP_PAGE - 1)];

@@ -374,7 +374,16 @@ void rdma_connection_finish(struct rdma_connection *c) {
     rdma_starved_end(c);
     rdma_stall_end(c);
     rdma_queue_pair_forget(&c->qp);
-    if (c->phase == RDMA_ESTABLISHED) rdma_disconnect(c->qp.id);
+    /* A disconnect moves the queue pair to ERR first. */
+    bool stopped = c->phase == RDMA_ESTABLISHED && rdma_disconnect(c->qp.id) == 0;
+    if (!stopped) rdma_queue_pair_stop(&c->qp);
     c->phase = RDMA_OVER;
     event_loop_defer(c->conn.loop, &c->conn.deferred, connection_free);
+}
+
+void rdma_connection_cut(struct rdma_connection *c, int error, const char *note) {
+    rdma_queue_pair_stop(&c->qp);
+    if (c->qp.device) rdma_device_drain(c->qp.device);
+    rdma_connection_failed(c, error, note);
+    rdma_queue_pair_destroy(&c->qp);
 }

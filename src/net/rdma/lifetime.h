@@ -11,8 +11,9 @@
  *   `hung_up` is called in place of `closed`. Closing lingers until the peer's device has received the output, for
  *   LINGER_US at most.
  *   A connection ends in this order. The queue pair leaves the table, so that later completions find no connection. The
- *   peer gets a disconnect. At the end of the loop's turn the completions are drained once more, the queue pair is
- *   destroyed, the memory returns to its pools, and the identifier is destroyed. */
+ *   peer gets a disconnect, and the queue pair is moved to ERR: it uses no further receive. At the end of the loop's
+ *   turn the completions are drained once more, the queue pair is destroyed, the memory returns to its pools, and the
+ *   identifier is destroyed. */
 #pragma once
 #include "net/rdma/connection.h"
 
@@ -28,4 +29,7 @@ void rdma_connection_tick(struct rdma_connection *c, uint64_t now);
 void rdma_connection_close(struct connection *conn);
 /* Ends the connection for good; the struct is freed at the end of the iteration. */
 void rdma_connection_finish(struct rdma_connection *c);
+/* Fails the connection, and destroys its queue pair before it returns: the peer's device reaches no memory through it
+ * any more. */
+void rdma_connection_cut(struct rdma_connection *c, int error, const char *note);
 void rdma_connection_release(struct rdma_connection *c); /* frees all memory except the struct */
