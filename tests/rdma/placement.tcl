@@ -291,6 +291,29 @@ start_server {overrides {loglevel verbose}} {
         assert_equal "" [$t blob.get missing 1 2 3]
     }
 
+    test "without replies a get transfers nothing, and a set is executed" -needs $clear {
+        set c [placer]
+        place $c region a 300000 both
+        foreach mode {off skip} {
+            r del k l
+            set crc [set_from $c k a 0 100000 1]
+            place $c fill a 100000 100000 2
+            set before [place $c crc a 100000 100000]
+            set gets [blob_field gets]
+            place $c send client reply $mode
+            place $c send blob.get k @a+100000 100000
+            if {$mode eq "off"} {
+                place $c send blob.set l 100000 @a+0 100000
+                assert_equal +OK [call $c client reply on]
+                assert_equal $crc [r blob.info l crc]
+            }
+            assert_equal +PONG [call $c ping]
+            assert_equal $before [place $c crc a 100000 100000]
+            assert_equal $gets [blob_field gets]
+            nothing_is_pinned
+        }
+    }
+
     test "limits make clients wait, and let them go on in order" -needs $clear {
         r config set blob-max-client-transfers 1 blob-max-transfers 1 blob-max-transfer-memory 1
         set clients {}
@@ -640,6 +663,141 @@ start_server [with_faults {held send:hold,op=read}] {
                 wait_for_condition 5000 {[info_field memory used_memory] < $before + 1000000}
             }
         }
+    }
+
+    foreach {what options before meanwhile reply length ttl} {
+        "XX and a deletion" xx {} {del k} {$-1} 0 -2
+        "NX and another set" nx {del k} {set k other} {$-1} 5 -1
+        "KEEPTTL and a time to live" keepttl {} {pexpire k 33177117420000} +OK 50000 3*
+        "KEEPTTL and an expiry" keepttl {} {pexpire k 0} +OK 50000 -1
+        "RENAME" {} {} {rename k other} +OK 50000 -1
+        "MOVE" {} {} {move k 1} +OK 50000 -1
+        "SWAPDB" {} {} {swapdb 0 1} +OK 50000 -1
+        "an edit" {} {} {append k more} +OK 50000 -1
+        "another type in its place" {} {del k} {rpush k x} -WRONGTYPE* * -1
+    } {
+        test "a set is executed when its transfer has ended: $what meanwhile" -needs $held {
+            set c [placer]
+            place $c region a 100000 both
+            r flushall
+            r set k before
+            if {$before ne ""} {r {*}$before}
+            set_held $c k 50000 @a+0 50000 {*}$options
+            r {*}$meanwhile
+            fault_end held
+            assert_match $reply [place $c reply]
+            if {$length ne "*"} {assert_equal $length [r strlen k]}
+            assert_match $ttl [r ttl k]
+            nothing_is_pinned
+        }
+    }
+
+    test "a set whose key is evicted meanwhile sets it" -needs $held {
+        set c [placer]
+        place $c region a 100000 both
+        r flushall
+        r set k [string repeat x 100000]
+        set_held $c k 50000 @a+0 50000
+        with_config {maxmemory-policy allkeys-lru maxmemory 1} {
+            r ping
+            catch {r set other x}
+            wait_for_condition 5000 {[r exists k] == 0}
+        }
+        fault_end held
+        assert_equal +OK [place $c reply]
+        assert_equal 50000 [r strlen k]
+    }
+
+    test "a set that waits for its transfer counts once, and fails transactions that watch its key" -needs $held {
+        set c [placer]
+        set other [new_client]
+        place $c region a 100000 both
+        r flushall
+        $other watch k
+        r config resetstat
+        set_held $c k 50000 @a+0 50000
+        fault_end held
+        assert_equal +OK [place $c reply]
+        assert_match "*cmdstat_blob.set:calls=1,*" [r info commandstats]
+        $other multi
+        $other get k
+        assert_equal {} [$other exec]
+    }
+
+    test "a set whose transfer ends while a script is busy is executed after the script" -needs $held {
+        set c [placer]
+        set other [new_client -deferring 1]
+        place $c region a 100000 both
+        r flushall
+        with_config {busy-reply-threshold 10} {
+            set_held $c k 50000 @a+0 50000
+            $other -send eval {while true do end} 0
+            wait_for_condition 5000 {[catch {r get k} error] && [string match "BUSY*" $error]}
+            fault_end held
+            place $c send get k
+            for {set i 0} {$i < 20} {incr i} {assert_error_like "BUSY*" {r get k}}
+            r script kill
+            assert_error_like "*Script killed*" {$other -read}
+            assert_equal +OK [place $c reply]
+            assert_match {$50000 *} [place $c reply]
+        }
+        nothing_is_pinned
+    }
+
+    foreach method {fork forkless} {
+        test "a snapshot ($method) that is written during a set has the value before it" -needs $held {
+            set c [placer]
+            place $c region a 300000 both
+            r flushall
+            set old [set_from $c k a 0 200000 1]
+            for {set i 0} {$i < 20} {incr i} {r set key:$i [string repeat v 10000]}
+            place $c fill a 100000 100000 2
+            set new [place $c crc a 100000 100000]
+            with_config "rdb-key-save-delay 50000 bgsave-default-method $method" {
+                set_held $c k 100000 @a+100000 100000
+                r bgsave
+                assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
+                fault_end held
+                assert_equal +OK [place $c reply]
+                assert_equal $new [r blob.info k crc]
+                wait_for_condition 20000 {[info_field persistence rdb_bgsave_in_progress] == 0}
+            }
+            r debug reload nosave
+            assert_equal $old [r blob.info k crc]
+        }
+    }
+
+    test "a server that is shut down during a transfer ends in order" -needs $held {
+        set c [placer]
+        place $c region a 100000 both
+        r flushall
+        set_held $c new:1 50000 @a+0 50000
+        place $c send blob.set new:2 50000 @a+0 50000
+        restart_server
+        assert_equal closed [place $c replies 2]
+        assert_equal 0 [r exists new:1 new:2]
+        nothing_is_pinned
+    }
+}
+
+start_server [with_faults {held send:hold,op=read} overrides {
+    cluster-enabled yes cluster-require-full-coverage no save ""
+}] {
+    test "a slot that leaves during a set refuses it" -needs [concat $::on_software_device $clear] {
+        r cluster addslotsrange 0 16383
+        wait_for_condition 10000 {[string match "*cluster_state:ok*" [r cluster info]]}
+        set c [placer]
+        place $c region a 100000 both
+        regexp {qp=(\d+)} [call $c client info] -> pair
+        fault held $pair
+        place $c send blob.set k 50000 @a+0 50000
+        wait_for_condition 5000 {[blob_field transfers] == 1}
+        r cluster delslots [r cluster keyslot k]
+        fault_end held
+        assert_match "-CLUSTERDOWN Hash slot not served*" [place $c reply]
+        nothing_is_pinned
+        r cluster addslots [r cluster keyslot k]
+        assert_equal 0 [r exists k]
     }
 }
 
