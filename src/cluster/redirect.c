@@ -229,9 +229,10 @@ static const char *for_script(const struct command *command, const char *error) 
 
 /* --- The filter --- */
 
-/* ASKING holds for the command after it. */
+/* ASKING holds for the command after it, also when that has waited and is called again. */
 static void asking_use(struct client *client, const struct command *command) {
-    if (!(client->flags & CLIENT_ASKING) || client->flags & CLIENT_INTERNAL || transaction_queued(client) >= 0) return;
+    if (!(client->flags & CLIENT_ASKING) || client->flags & (CLIENT_INTERNAL | CLIENT_CALLED_AGAIN)) return;
+    if (transaction_queued(client) >= 0) return;
     if (client->flags & CLIENT_ASKING_USED)
         client->flags &= ~(uint32_t)(CLIENT_ASKING | CLIENT_ASKING_USED);
     else

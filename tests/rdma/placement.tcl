@@ -885,3 +885,29 @@ start_server $in_group {
         }
     }
 }
+
+start_cluster {primaries 2} {
+    test "a slot that moves: ASK and ASKING hold for the whole transfer of a set" -needs $clear {
+        set slot [n 0 cluster keyslot k]
+        set from [expr {$slot < 8192 ? 0 : 1}]
+        set to [expr {1 - $from}]
+        n $to cluster setslot $slot importing [node_id $from]
+        n $from cluster setslot $slot migrating [node_id $to]
+        foreach i [list $from $to] name {c d} {
+            set $name [open_beside {*}$::opt(launcher) [tool rdma-place] --host $::opt(rdma_host) --port [node $i port]]
+            assert_equal ready [line_of [lindex [set $name] 1] rdma-place]
+            place [set $name] region a 400000 both
+        }
+        assert_match "-ASK $slot *" [call $c blob.set k 200000 @a+0 200000]
+        assert_match "-ASK $slot *" [call $c blob.get k @a+0 200000]
+        assert_match "-MOVED $slot *" [call $d blob.set k 200000 @a+0 200000]
+        place $d fill a 0 200000 1
+        set crc [place $d crc a 0 200000]
+        assert_equal +OK [call $d asking]
+        assert_equal +OK [call $d blob.set k 200000 @a+0 200000]
+        assert_equal +OK [call $d asking]
+        assert_equal "*2 \[:200000 :$crc\]" [call $d blob.get k @a+200000 200000]
+        assert_equal $crc [place $d crc a 200000 200000]
+        assert_match "-MOVED $slot *" [call $d blob.get k @a+200000 200000]
+    }
+}
