@@ -29,9 +29,10 @@ enum {
     TURN_US = 30,
     SLEEP_LEAST = 64 * 1024, /* a transfer of this length takes longer than a sleep and a wake-up */
     /* Bytes of placements of a run that complete together, at most. Nobody waits for those of WRITEs but the memory of
-     * the values; replies wait for those of READs. */
+     * the values; replies wait for those of READs: half of what a client's pipeline may have in flight, so that the
+     * device has work while the thread wakes up. */
     SILENT_WRITES = 256 * 1024 * 1024,
-    SILENT_READS = 16 * 1024 * 1024,
+    SILENT_READS = 32 * 1024 * 1024,
 };
 
 static inline bool is_large(const struct placement *placement) {
@@ -123,7 +124,7 @@ static bool post_piece(struct rdma_connection *c, struct placement *placement, s
     bool whole = placement->done + len == placement->blob->len, reads = placement->from_peer;
     c->send.place_silent += len;
     uint32_t most = reads ? SILENT_READS : SILENT_WRITES;
-    bool comes = !reads && !rdma_seq_reached(c->send.last_signalled, c->send.retired); /* then the pump sees to it */
+    bool comes = !rdma_seq_reached(c->send.last_signalled, c->send.retired); /* then the pump sees to it */
     bool signal = whole && (c->send.place_silent >= most || (c->send.places.len == 1 && !comes));
     /* Others are to be posted while half of the READs that are possible are in flight. */
     if (reads && c->send.place_reads + 1 - c->send.place_reads_told >= (reads_depth(c) + 1) / 2) signal = true;
