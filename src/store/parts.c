@@ -92,6 +92,10 @@ void parts_set_db(struct key_parts *parts, struct db *db) {
     parts->db = db;
 }
 
+static size_t table_parts(const struct key_parts *parts, unsigned slot) {
+    return parts->first[slot + 1] - parts->first[slot];
+}
+
 void parts_left(struct key_parts *parts, int slot, struct departed *tables) {
     must(!parts->all);
     if (slot < 0) {
@@ -101,13 +105,11 @@ void parts_left(struct key_parts *parts, int slot, struct departed *tables) {
     if (!parts->tables) return; /* there were no keys */
     must_equal(parts->tables, (unsigned)HASH_SLOTS);
     must_less(slot, (int)HASH_SLOTS);
+    if (!table_parts(parts, (unsigned)slot)) return; /* nor of this slot, or it is none of the snapshot's */
     if (!parts->slots) parts->slots = mem_calloc(HASH_SLOTS, sizeof(struct departed *));
     /* What came to the slot afterwards is not of the former moment. */
+    if (!table_parts(parts, (unsigned)slot)) return; /* a slot of others, or an empty one */
     if (!parts->slots[slot]) parts->slots[slot] = departed_hold(tables);
-}
-
-static size_t table_parts(const struct key_parts *parts, unsigned slot) {
-    return parts->first[slot + 1] - parts->first[slot];
 }
 
 bool parts_find(const struct key_parts *parts, struct slice key, struct part *part) {
