@@ -99,7 +99,7 @@ void source_report(const struct slot_export *export, struct client_report *repor
     report->held_output += backlog_bytes(link).len;
     report->memory += link->backlog.capacity;
     report->output_least = (size_t)repl_settings.backlog_size;
-    if (is_snapshotting(export) && link->client->conn) report->output_least += conn_pending(link->client->conn);
+    if (is_snapshotting(export) && link->client->conn) report->output_uncounted = conn_pending(link->client->conn);
 }
 
 /* --- Changes --- */

@@ -133,7 +133,7 @@ static void replica_report(const struct client *client, struct client_report *re
     /* The backlog keeps this much in any case: closing the client would free nothing. */
     report->output_least = (size_t)repl_settings.backlog_size;
     bool copies = replica->state == REPLICA_TRANSFER || replica->state == REPLICA_FILE_TRANSFER;
-    if (copies && client->conn) report->output_least += conn_pending(client->conn); /* the limit is on the stream */
+    if (copies && client->conn) report->output_uncounted = conn_pending(client->conn); /* the limit is on the stream */
     if (replica->reader.block) report->held_output += repl_stream_reader_lag(&replica->reader);
     report->held_output += main_channel_kept(replica);
 }

@@ -233,6 +233,7 @@ struct client_report { /* what features contribute to CLIENT LIST and to the mem
     size_t waiting_arguments; /* bytes of the arguments of a blocked command; also part of `memory` */
     size_t transfers;         /* of direct placement, in progress */
     size_t pinned;            /* bytes of values that these hold; not part of `memory` */
+    size_t output_uncounted;  /* bytes of the connection's output that no limit counts */
     size_t output_least;      /* bytes; a limit of client-output-buffer-limit below this counts as this */
     size_t memory;
 };

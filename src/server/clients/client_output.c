@@ -259,8 +259,10 @@ static bool limits_check_slowly(struct client *client, const struct client_limit
     if (!(limit->hard | limit->soft) || !client->conn) return true;
     struct client_report report;
     client_report(client, &report);
-    size_t shared = conn_pending_shared(client->conn);
-    size_t waiting = conn_pending(client->conn) + report.held_output;
+    size_t shared = conn_pending_shared(client->conn), sent = conn_pending(client->conn);
+    sent -= report.output_uncounted < sent ? report.output_uncounted : sent;
+    if (shared > sent) shared = sent;
+    size_t waiting = sent + report.held_output;
     if (before_flush && client_settings.shared_reply_min) waiting -= shared, shared = 0;
     size_t pending = counted(client, waiting, shared);
     if (waiting < report.output_least) pending = 0;
