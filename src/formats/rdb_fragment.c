@@ -32,20 +32,10 @@ static void rdb_fragment_begin(struct rdb_fragment *fragment) {
     go_to(fragment, 0);
 }
 
-void rdb_fragment_init_at(struct rdb_fragment *fragment, char *memory, size_t size) {
+void rdb_fragment_init(struct rdb_fragment *fragment, char *memory, size_t size) {
     static const struct output_ops ops = {.make_space = overflow};
     *fragment = (struct rdb_fragment){.out.ops = &ops, .bytes = memory, .size = size};
     rdb_fragment_begin(fragment);
-}
-
-void rdb_fragment_init(struct rdb_fragment *fragment) {
-    struct blob *blob = blob_new(RDB_FRAGMENT_MAX, RDB_FRAGMENT_MAX);
-    rdb_fragment_init_at(fragment, blob->data, RDB_FRAGMENT_MAX);
-    fragment->blob = blob;
-}
-
-void rdb_fragment_free(struct rdb_fragment *fragment) {
-    if (fragment->blob) blob_release(fragment->blob);
 }
 
 bool rdb_fragment_takes(const struct entry *entry) {
@@ -102,7 +92,6 @@ struct slice rdb_fragment_end(struct rdb_fragment *fragment) {
     uint32_t sum = htole32(crc32c(0, fragment->bytes, len));
     memcpy(fragment->bytes + len, &sum, sizeof sum);
     len += sizeof sum;
-    if (fragment->blob) fragment->blob->len = len;
     rdb_fragment_begin(fragment);
     return slice_make(fragment->bytes, len);
 }

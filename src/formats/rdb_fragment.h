@@ -24,17 +24,13 @@ enum {
 /* --- Writing --- */
 struct rdb_fragment {
     struct output out; /* must be first; private, as the rest */
-    struct blob *blob; /* NULL: the memory is the caller's */
     char *bytes;
     size_t size;
     bool overflow;
     int db; /* of the last key; -1: none was written */
 };
-void rdb_fragment_init(struct rdb_fragment *fragment);
-/* Builds the next fragment in `size` bytes of the caller, up to RDB_FRAGMENT_MAX; rdb_fragment_end() does not return a
- * blob then. */
-void rdb_fragment_init_at(struct rdb_fragment *fragment, char *memory, size_t size);
-void rdb_fragment_free(struct rdb_fragment *fragment);
+/* Builds the next fragment in `size` bytes of the caller, up to RDB_FRAGMENT_MAX. */
+void rdb_fragment_init(struct rdb_fragment *fragment, char *memory, size_t size);
 /* False: the value belongs in no fragment: its reader would be busy with it for long. */
 bool rdb_fragment_takes(const struct entry *entry);
 /* Adds a key. False: it is too large for a fragment, or for the rest of this one, which is unchanged. `slot`: its size

@@ -50,7 +50,8 @@ static void copy(struct keyspace *from, struct keyspace *to) {
     struct rdb_load_result result;
     size_t too_large = 0;
     struct context all = {0};
-    rdb_fragment_init(&fragment);
+    static char memory[RDB_FRAGMENT_MAX];
+    rdb_fragment_init(&fragment, memory, sizeof memory);
     for (int id = 0; id < DATABASES; id++) {
         struct db_iterator *it = db_iterate(keyspace_db(from, id), -1);
         for (struct entry *entry; (entry = db_iterate_next(it));) {
@@ -66,7 +67,6 @@ static void copy(struct keyspace *from, struct keyspace *to) {
         int error = load(rdb_fragment_end(&fragment), to, &all, &result);
         FUZZ_CHECK(!error, "what was written is refused: %s", result.reason);
     }
-    rdb_fragment_free(&fragment);
     FUZZ_CHECK(keys_of(to) + too_large == keys_of(from), "%zu of %zu keys", keys_of(to), keys_of(from));
 }
 

@@ -71,7 +71,7 @@ static void snapshot_free(struct snapshot *snapshot) {
     list_remove(&snapshots, &snapshot->link);
     snapshot_view_end(snapshot);
     slot_offer_free(snapshot->offer);
-    rdb_fragment_free(&snapshot->writer.fragment);
+    mem_free(snapshot->writer.scratch);
     mem_free(snapshot);
 }
 
@@ -166,15 +166,18 @@ static void read_on(struct snapshot *snapshot) {
     event_io_set(server.loop, &snapshot->pipe, snapshot->fd, EVENT_READ, snapshot->direct ? reported : ready);
 }
 
-/* A target that reads, but more slowly than clients write, must not keep them waiting for long. */
+/* A target that takes nothing must not keep clients waiting for as long as it may be silent otherwise. */
 static void resume_writes(struct snapshot *snapshot) {
     if (!snapshot->paused || !snapshot->export || !export_client(snapshot->export)) return;
-    uint64_t waited = snapshot->paused_us + clock_monotonic_us() - snapshot->paused_at;
-    if (waited > (uint64_t)repl_settings.timeout * 1000000)
-        job_end_later(&snapshot->export->job, "The target kept writes waiting for too long during the snapshot");
-    if (conn_pending(export_client(snapshot->export)->conn) > write_pause_resume()) return;
-    snapshot->paused_us = waited;
-    write_pause_end(&snapshot->paused);
+    uint64_t now = clock_monotonic_us(), sent = export_client(snapshot->export)->conn->bytes_out;
+    if (snapshot_added(snapshot) <= write_pause_resume()) {
+        write_pause_end(&snapshot->paused);
+    } else if (sent != snapshot->paused_out) {
+        snapshot->paused_out = sent;
+        snapshot->paused_us = now;
+    } else if (now - snapshot->paused_us > PAUSE_PATIENCE_US) {
+        job_end_later(&snapshot->export->job, "The target kept writes waiting during the snapshot");
+    }
 }
 
 static void copy_step(void);
@@ -364,7 +367,7 @@ static uint64_t rest_us(void) {
 
 /* The output limit of the link counts what the link has not sent, so the stream begins when that is nothing. */
 static void end_copy_later(struct snapshot *snapshot) {
-    if (!snapshot->offer && conn_pending(export_client(snapshot->export)->conn)) return;
+    if (conn_pending(export_client(snapshot->export)->conn)) return;
     log_notice("Slot migration %s: %llu keys were sent between commands", export_text(snapshot->export),
                (unsigned long long)snapshot->writer.keys);
     snapshot->good = !snapshot->offer || slot_offer_finish(snapshot->offer) == 0;
@@ -397,7 +400,9 @@ static void begin_moment_later(struct snapshot *snapshot) {
 /* False: it waits. */
 static bool copy_turn(struct snapshot *snapshot) {
     struct slot_export *export = snapshot->export;
-    if (!snapshot->copies || snapshot->ended || !export || !export_client(export) || export->job.ending) return false;
+    if (!snapshot->copies || snapshot->ended || snapshot->giving || !export || !export_client(export) ||
+        export->job.ending)
+        return false;
     if (snapshot->written) {
         end_copy_later(snapshot);
         return false;

@@ -13,9 +13,11 @@
  *     fork       a child process. Also everything with DEBUG PAUSE-AFTER-FORK
  *     forkless   this process goes on in turns, with the keys that a view of the slots gives it (snapshot/data_view.h).
  *                A command that is about to change a key has it written first, with about six others. Changes since the
- *                view began are in the stream, so each is sent once. A large value is written as a whole. Beyond
- *                forkless-buffer-limit writes of clients wait for the target. The job fails when they have waited for
- * repl-timeout
+ *                view began are in the stream, so each is sent once. A large value is written as a whole
+ *
+ * What commands add by that waits for the target. Beyond forkless-buffer-limit writes of clients wait, too; the job
+ * fails when nothing has been sent for PAUSE_PATIENCE_US then, or beyond LIMITS_MAX limits: changes that cannot wait
+ * (expiry, eviction, a script) have added that.
  *
  * Both methods write keys with the same code. Rejected: a thread that writes, as for files. It may not use the
  * connection of the link, which is that of the main thread with TLS or RDMA, and has nothing to compress. */
@@ -31,6 +33,7 @@ struct slot_writer {
     struct snapshot *snapshot;
     struct sink *sink;            /* NULL: not in a child */
     struct rdb_fragment fragment; /* bytes == NULL: none is begun */
+    char *scratch;                /* its memory without an offer; NULL: not needed yet */
     int selected;                 /* database of the commands; -1: none */
     uint64_t keys;                /* written so far */
 };
@@ -47,19 +50,21 @@ struct snapshot {
     struct slot_offer *offer; /* NULL: the chunks go through the link */
     uint64_t frame;           /* bytes that are left of the frame in the pipe */
     bool runs, ended, good;
-    bool chunks, direct;           /* the child writes chunks; and to the socket, and reports through the pipe */
-    bool copies;                   /* this process writes, in turns */
-    bool needs_moment;             /* … until here: the other slots are of one moment, as soon as that can begin */
-    bool forkless;                 /* the method for them */
-    bool written;                  /* all slots are written; the link may still have to send some */
-    unsigned next;                 /* slot that this process writes next */
-    struct slot_writer writer;     /* of this process */
-    struct data_view *view;        /* the other slots, without fork; NULL: not begun, or all is written */
-    bool giving;                   /* an entry of the view is being written; a module may call anything meanwhile */
-    bool stepping;                 /* within a turn of the view */
-    bool failed;                   /* an entry of the view could not be written */
-    bool paused;                   /* writes of clients wait for the target (persistence/write_pause.h) … */
-    uint64_t paused_at, paused_us; /* … since then; how long they have waited before */
+    bool chunks, direct;       /* the child writes chunks; and to the socket, and reports through the pipe */
+    bool copies;               /* this process writes, in turns */
+    bool needs_moment;         /* … until here: the other slots are of one moment, as soon as that can begin */
+    bool forkless;             /* the method for them */
+    bool written;              /* all slots are written; the link may still have to send some */
+    unsigned next;             /* slot that this process writes next */
+    struct slot_writer writer; /* of this process */
+    struct data_view *view;    /* the other slots, without fork; NULL: not begun, or all is written */
+    bool giving;               /* an entry of the view is being written; a module may call anything meanwhile */
+    bool stepping;             /* within a turn of the view */
+    bool failed;               /* an entry of the view could not be written */
+    uint64_t stepped;          /* bytes of the link up to the end of the view's last turn; commands have added others */
+    bool paused;               /* writes of clients wait for the target (persistence/write_pause.h) … */
+    uint64_t paused_us;        /* … and nothing has left for it since then, … */
+    uint64_t paused_out;       /* … when the link had sent so much */
     struct slot_place {
         int db;
         unsigned slot;
@@ -83,6 +88,8 @@ void snapshot_step(void); /* at the end of each turn: sends more */
 /* In the child: struct child_job. */
 int snapshot_write(struct child_job *child);
 
+enum { PAUSE_PATIENCE_US = 5000000, LIMITS_MAX = 4 };
+
 enum copy_result {
     COPY_GOES_ON, /* the time is over */
     COPY_WAITS,   /* for the target */
@@ -95,6 +102,8 @@ enum copy_result {
  * that the target does not load much at a time, either. So it does before COPY_NEEDS_MOMENT. It takes at least `us`,
  * but not more than some milliseconds, or a large value. */
 enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy, uint64_t us);
+size_t
+snapshot_added(const struct snapshot *snapshot); /* bytes that commands have added, and that wait for the target */
 /* The view of the slots that are left begins. */
 void snapshot_view_begin(struct snapshot *snapshot);
 void snapshot_view_end(struct snapshot *snapshot);           /* also early; not while it gives an entry */

@@ -11,6 +11,7 @@
 #include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "persistence/aof.h"
@@ -20,6 +21,7 @@
 #include "server/server.h"
 #include "server/stats/latency_monitor.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -72,12 +74,13 @@ static void prefetch_entry(const struct entry *entry) {
 static int writer_send(struct slot_writer *writer) {
     struct rdb_fragment *fragment = &writer->fragment;
     if (!fragment->bytes || !rdb_fragment_len(fragment)) return 0;
-    size_t len = rdb_fragment_end(fragment).len;
+    struct slice bytes = rdb_fragment_end(fragment);
     fragment->bytes = NULL;
-    if (writer->snapshot->offer) return slot_offer_publish(writer->snapshot->offer, len);
-    write_chunk_command(writer_output(writer), writer->snapshot, fragment->blob);
-    rdb_fragment_free(fragment);
-    fragment->blob = NULL;
+    if (writer->snapshot->offer) return slot_offer_publish(writer->snapshot->offer, bytes.len);
+    /* Of its own size: many may wait. */
+    struct blob *blob = blob_copy(bytes);
+    write_chunk_command(writer_output(writer), writer->snapshot, blob);
+    blob_release(blob);
     return 0;
 }
 
@@ -87,13 +90,14 @@ static bool writer_begin(struct slot_writer *writer) {
     struct slot_offer *offer = writer->snapshot->offer;
     if (fragment->bytes) return true;
     if (!offer) {
-        rdb_fragment_init(fragment);
+        if (!writer->scratch) writer->scratch = mem_alloc(RDB_FRAGMENT_MAX);
+        rdb_fragment_init(fragment, writer->scratch, RDB_FRAGMENT_MAX);
         return true;
     }
     if (!writer->sink && !slot_offer_space(offer)) return false;
     size_t size = 0;
     char *memory = slot_offer_begin(offer, &size);
-    rdb_fragment_init_at(fragment, memory, size);
+    rdb_fragment_init(fragment, memory, size);
     return true;
 }
 
@@ -224,7 +228,7 @@ int snapshot_write(struct child_job *job) {
     if (!error) error = child.error;
     if (!error && snapshot->offer) error = slot_offer_finish(snapshot->offer);
     if (snapshot->direct) direct_end(&snapshot->direct_writer);
-    rdb_fragment_free(&child.writer.fragment);
+    mem_free(child.writer.scratch);
     sink_free(sink);
     if (error < 0) {
         log_warning("Write error sending the snapshot of a slot migration: %s", strerror(-error));
@@ -316,11 +320,24 @@ static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
 
 /* --- This process, with a view --- */
 
+size_t snapshot_added(const struct snapshot *snapshot) {
+    uint64_t sent = export_client(snapshot->export)->conn->bytes_out, all = sent + pending(snapshot);
+    if (sent < snapshot->stepped) sent = snapshot->stepped;
+    return all > sent ? all - sent : 0;
+}
+
 static void give(void *context, int db, const struct entry *entry) {
     struct snapshot *snapshot = context;
     /* A session of the script debugger has a copy of this state. */
     if (server.is_child || snapshot->failed || !snapshot->export || !export_client(snapshot->export)) return;
     if (snapshot->giving) { /* a module changes data while it writes a value: the snapshot cannot be right */
+        snapshot->failed = true;
+        return;
+    }
+    if (!snapshot->stepping && snapshot_added(snapshot) / LIMITS_MAX > write_pause_limit()) {
+        log_warning("Slot migration %s: changes that cannot wait have added %zu MB to the snapshot, which the target "
+                    "has not taken",
+                    export_text(snapshot->export), snapshot_added(snapshot) >> 20);
         snapshot->failed = true;
         return;
     }
@@ -338,10 +355,13 @@ static void give(void *context, int db, const struct entry *entry) {
     store_settings.readers--;
     rdb_settings.compression = compression;
     if (snapshot->stepping || !snapshot->export || !export_client(snapshot->export)) return;
-    size_t waiting = pending(snapshot);
+    size_t waiting = snapshot_added(snapshot);
     if (snapshot->paused || waiting <= write_pause_limit()) return;
-    write_pause_begin(&snapshot->paused, "the target of a slot migration", waiting);
-    snapshot->paused_at = clock_monotonic_us();
+    char reader[512];
+    snprintf(reader, sizeof reader, "slot migration %s", export_text(snapshot->export));
+    write_pause_begin(&snapshot->paused, reader, waiting);
+    snapshot->paused_us = clock_monotonic_us();
+    snapshot->paused_out = export_client(snapshot->export)->conn->bytes_out;
 }
 
 void snapshot_view_begin(struct snapshot *snapshot) {
@@ -382,6 +402,7 @@ static enum copy_result view_step(struct snapshot *snapshot) {
     snapshot->stepping = false;
     if (snapshot->failed || !snapshot->export) return COPY_FAILED; /* a module may have cancelled the job */
     pace(snapshot, snapshot->writer.keys - before);
+    snapshot->stepped = export_client(snapshot->export)->conn->bytes_out + pending(snapshot);
     if (more) return COPY_GOES_ON;
     snapshot_view_end(snapshot);
     return COPY_ENDED;
@@ -415,5 +436,7 @@ enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy, uint64_t us
     rdb_settings.compression = compression;
     if (result == COPY_FAILED) return result;
     bool ends = result == COPY_NEEDS_MOMENT || result == COPY_DELAYED || result == COPY_ENDED;
-    return (ends || (busy && sends_all(snapshot))) && writer_send(&snapshot->writer) ? COPY_FAILED : result;
+    return (ends || (busy && result != COPY_WAITS && sends_all(snapshot))) && writer_send(&snapshot->writer)
+               ? COPY_FAILED
+               : result;
 }
