@@ -73,7 +73,9 @@ start_cluster {primaries 3 replicas 1 overrides {rdma-replication yes cluster-an
     }
 }
 
-start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly yes cluster-node-timeout 10000}} {
+foreach method {fork forkless} {
+start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes appendonly yes\
+    cluster-node-timeout 10000 bgsave-default-method $method]] {
     proc migration {i} {lindex [n $i cluster getslotmigrations] 0}
     proc migration_is {i state} {
         wait_for_condition 20000 {[dict get [migration $i] state] eq $state} {
@@ -99,7 +101,7 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         return $c
     }
 
-    test "slots are fetched by RDMA READ, with values of all types and sizes, and the same bytes go to the replica" {
+    test "$::method: slots of all types are fetched by RDMA READ, and the same bytes go to the replica" {
         wait_for_rdma_link 2
         wait_for_rdma_link 3
         set tag [slot_tag 5]
@@ -127,9 +129,9 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         wait_for_condition 5000 {[rdma_windows 0] == 0 && [rdma_windows 1] == 0}
     }
 
-    test "a migration that is cancelled or whose child is killed while chunks are fetched leaves nothing" {
+    test "$::method: a migration that is cancelled or whose child is killed while chunks are fetched leaves nothing" {
         n 0 config set rdb-key-save-delay 200
-        foreach how {cancel kill} {
+        foreach how [expr {$::method eq "fork" ? {cancel kill} : "cancel"}] {
             migrate 0 1 5 6
             migration_is 0 snapshotting
             wait_for_condition 10000 {[n 1 cluster countkeysinslot 5] > 200}
@@ -150,7 +152,7 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         assert_equal 5007 [n 0 cluster countkeysinslot 5]
     }
 
-    test "a replica that is away while chunks arrive gets them from the stream" {
+    test "$::method: a replica that is away while chunks arrive gets them from the stream" {
         set before [n 0 debug digest]
         n 0 config set rdb-key-save-delay 200
         migrate 0 1 5 6
@@ -171,7 +173,7 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         migration_is 1 success
     }
 
-    test "offers that lie end the migration at the target, not the target" {
+    test "$::method: offers that lie end the migration at the target, not the target" {
         set number 0
         foreach {reason offers} {
             "offer of a chunk is malformed" {{0 4096 100 1}}
@@ -208,7 +210,7 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         assert_equal 0 [rdma_windows 1]
     }
 
-    test "slots of small keys are fetched without a child of the source, and the changes meanwhile follow" {
+    test "$::method: slots of small keys are fetched without a child of the source, and the changes meanwhile follow" {
         for {set slot 100} {$slot < 400} {incr slot} {
             set tag [slot_tag $slot]
             set ::fetched($slot) [list]
@@ -239,7 +241,7 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         migration_is 1 success
     }
 
-    test "without memory for the buffers the chunks come through the link" {
+    test "$::method: without memory for the buffers the chunks come through the link" {
         foreach i {0 1} {
             set before [n $i config get rdma-max-registered-memory]
             n $i config set rdma-max-registered-memory\
@@ -254,7 +256,54 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         assert_equal 5007 [n 0 cluster countkeysinslot 5]
     }
 
-    test "a target that cannot be reached by RDMA is reached by TCP at once" {
+    test "$::method: a large value at the end is not counted by the output limit" {
+        set limit [lindex [n 0 config get client-output-buffer-limit] 1]
+        n 0 config set client-output-buffer-limit "replica 5mb 0 0" repl-backlog-size 16kb
+        at_test_end [list n 0 config set client-output-buffer-limit $limit repl-backlog-size 10mb]
+        n 0 set [slot_tag 7]huge [string repeat x 30000000]
+        set forks [info_field_of 0 stats total_forks]
+        migrate 0 1 7 7
+        migration_is 0 success
+        migration_is 1 success
+        assert_equal 30000000 [n 1 strlen [slot_tag 7]huge]
+        if {$::method eq "forkless"} {assert_equal $forks [info_field_of 0 stats total_forks]}
+        migrate 1 0 7 7
+        migration_is 1 success
+        migration_is 0 success
+        n 0 del [slot_tag 7]huge
+    }
+
+    test "$::method: what is fetched is of one moment, and each change follows once" {
+        set tag [slot_tag 8]
+        n 0 debug populate 3000 ${tag}p 300
+        n 0 rpush ${tag}list {*}[lrepeat 5000 element]
+        n 0 config set rdb-key-save-delay 2000
+        n 0 debug slotmigration prevent-pause 1
+        migrate 0 1 8 8
+        wait_for_condition 10000 {[n 1 cluster countkeysinslot 8] > 100}
+        for {set round 1} {$round <= 30} {incr round} {
+            for {set i $round} {$i < 3000} {incr i 211} {n 0 append ${tag}p:$i ,$round}
+            n 0 rpush ${tag}list $round
+            n 0 incr ${tag}counter
+            n 0 rename ${tag}p:[expr {2000 + $round}] ${tag}renamed:$round
+            n 0 del ${tag}p:[expr {2500 + $round}]
+        }
+        assert_equal snapshotting [dict get [migration 0] state]
+        n 0 config set rdb-key-save-delay 0
+        migration_is 0 waiting-to-pause
+        proc sums {i} {lmap k [lsort [n $i keys [slot_tag 8]*]] {list $k [n $i debug digest-value $k]}}
+        set before [sums 0]
+        n 0 debug slotmigration prevent-pause 0
+        migration_is 0 success
+        migration_is 1 success
+        assert_equal $before [sums 1]
+        migrate 1 0 8 8
+        migration_is 1 success
+        migration_is 0 success
+        n 0 cluster flushslot 8
+    }
+
+    test "$::method: a target that cannot be reached by RDMA is reached by TCP at once" {
         n 1 config set cluster-announce-rdma-port 1
         set from [node_log_size 0]
         wait_for_condition 10000 {[lindex [n 0 cluster slots] 1 2 1] == 1} ;# as node 0 has heard
@@ -264,10 +313,13 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         assert_equal 5007 [n 1 cluster countkeysinslot 5]
     }
 }
+}
 
 if {[tool openssl] ne "" && ![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]} {
-    start_cluster {primaries 2 replicas 0 tls 1 overrides {rdma-replication yes tls-rdma yes rdma-bind 127.0.0.1}} {
-        test "with TLS the chunks that are fetched are encrypted" {
+    foreach method {fork forkless} {
+    start_cluster [list primaries 2 replicas 0 tls 1 overrides [list rdma-replication yes tls-rdma yes\
+        rdma-bind 127.0.0.1 bgsave-default-method $method]] {
+        test "$::method: with TLS the chunks that are fetched are encrypted" {
             foreach i {0 1} {n $i config set rdma-port [node_tls_port $i]}
             n 0 client capa rdma-endpoints
             wait_for_condition 10000 {[string match "*rdma-port [node_tls_port 1]*" [n 0 cluster slots]]} {
@@ -286,5 +338,6 @@ if {[tool openssl] ne "" && ![catch {exec ldd $::opt(server)} libraries] && [str
             assert_match "*which the target fetches by RDMA READ*" [server_text [node 0 id]]
             assert_equal $before [n 1 debug digest]
         }
+    }
     }
 }
