@@ -127,6 +127,11 @@ static void deferred_string(struct output *out, struct slice text, struct blob *
     output_write(out, text);
 }
 
+static void deferred_string_copied(struct output *out, struct slice text, struct blob *blob) {
+    deferred_string(out, text, NULL);
+}
+
+static const struct output_ops copying_ops = {.make_space = deferred_make_space, .string = deferred_string_copied};
 static const struct output_ops deferred_ops = {.make_space = deferred_make_space,
                                                .share = deferred_share,
                                                .share_min = DEFERRED_SHARE_MIN,
@@ -136,6 +141,9 @@ void deferred_output_init(struct deferred_output *output, void (*full)(void *, s
                           void *context) {
     *output = (struct deferred_output){.out.ops = &deferred_ops, .full = full, .context = context};
     begin(output);
+}
+void deferred_output_copies(struct deferred_output *output, bool copies) {
+    output->out.ops = copies ? &copying_ops : &deferred_ops;
 }
 size_t deferred_output_memory(const struct deferred_output *output) {
     return deferred_batch_memory(output->batch) + output->batch->held;

@@ -51,6 +51,8 @@ struct deferred_output {
     struct deferred_batch *batch; /* private */
 };
 void deferred_output_init(struct deferred_output *output, void (*full)(void *, struct deferred_batch *), void *context);
+/* Strings are copied from now on, or not: for values that change without copying what a reference holds. */
+void deferred_output_copies(struct deferred_output *output, bool copies);
 size_t deferred_output_memory(const struct deferred_output *output); /* of the batch at hand, with its blobs */
 void deferred_output_flush(struct deferred_output *output);          /* passes on a batch that is not full */
 void deferred_output_free(struct deferred_output *output);           /* what was not passed on is lost */

@@ -253,6 +253,7 @@ static bool refuse(struct refusal *refusal, struct ValkeyModuleCtx *ctx, struct 
     uint32_t flags = command->spec->flags;
     uint32_t writes = request->flags & VALKEYMODULE_CALL_ARGV_NO_WRITES ? CMD_WRITE : 0;
     if (context_must_only_read()) writes = CMD_WRITE | CMD_RUNS_SCRIPT | CMD_RUNS_QUEUED | CMD_NO_ASYNC_LOADING;
+    if (store_settings.saving) writes |= CMD_MAY_REPLICATE;
     if (flags & writes)
         return refused(refusal, ENOSPC, "ERR Write command '%s' was called while write is not allowed.",
                        command->full_name);
@@ -471,6 +472,10 @@ int api_Replicate(ValkeyModuleCtx *ctx, const char *cmdname, const char *fmt, ..
     if (!valid || !command_lookup(request.argc, request.argv, &parent)) {
         request_free(&request);
         return VALKEYMODULE_ERR;
+    }
+    if (store_settings.saving) {
+        request_free(&request);
+        return VALKEYMODULE_OK;
     }
     int targets = targets_of(request.flags | VALKEYMODULE_CALL_ARGV_REPLICATE);
     context_group(ctx);

@@ -476,6 +476,7 @@ void module_commands_drop(struct module *module) {
 
 int api_ReplicateVerbatim(ValkeyModuleCtx *ctx) {
     if (!ctx->call) return VALKEYMODULE_ERR;
+    if (store_settings.saving) return VALKEYMODULE_OK;
     context_group(ctx);
     propagate(db_id(ctx->call->db), ctx->call->argc, ctx->call->argv, NULL);
     ctx->call->dirty++;

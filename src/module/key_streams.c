@@ -34,7 +34,7 @@ static struct stream *stream_for(const ValkeyModuleKey *key) {
 }
 static struct stream *stream_for_change(const ValkeyModuleKey *key) {
     struct stream *stream = stream_for(key);
-    if (!stream || key->mode & VALKEYMODULE_WRITE) return stream;
+    if (!stream || key_is_writable(key)) return stream;
     errno = EBADF;
     return NULL;
 }
@@ -67,7 +67,7 @@ int api_StreamAdd(ValkeyModuleKey *key, int flags, ValkeyModuleStreamID *id, Val
         return failed(EINVAL);
     const struct entry *entry = key_entry(key);
     if (!key_has_type(entry, TYPE_STREAM, true)) return failed(ENOTSUP);
-    if (!(key->mode & VALKEYMODULE_WRITE)) return failed(EBADF);
+    if (!key_is_writable(key)) return failed(EBADF);
     if (!chosen && stream_id_is_zero(id_of(id))) return failed(EDOM);
     size_t count = 2 * (size_t)numfields;
     struct slice *texts = mem_alloc((count + 1) * sizeof *texts);

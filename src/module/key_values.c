@@ -20,7 +20,7 @@ static struct entry *list_for(ValkeyModuleKey *key, bool creates) {
         errno = EINVAL;
     else if (!key_has_type(entry, TYPE_LIST, creates))
         errno = ENOTSUP;
-    else if (!(key->mode & VALKEYMODULE_WRITE))
+    else if (!key_is_writable(key))
         errno = EBADF;
     else {
         if (entry) return entry;

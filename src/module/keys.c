@@ -6,7 +6,6 @@
 #include "server/clients/blocking.h"
 #include "server/config/settings.h"
 #include "server/server.h"
-#include "store/before_change.h"
 #include "store/hash.h"
 #include "store/list_type.h"
 #include "store/set.h"
@@ -17,7 +16,7 @@ enum { STRING_MAX = 512 * 1024 * 1024 };
 
 struct entry *key_entry(const struct ValkeyModuleKey *key) {
     if (!key) return NULL;
-    int changes = key->mode & VALKEYMODULE_WRITE ? LOOKUP_CHANGES : 0;
+    int changes = key_is_writable(key) ? LOOKUP_CHANGES : 0;
     return db_find(key->db, key_name(key), LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE | changes);
 }
 bool key_has_type(const struct entry *entry, enum value_type type, bool creates) {
@@ -48,6 +47,10 @@ static int lookup_flags_of(int mode) {
     return flags;
 }
 
+static struct slice held_name(const struct held_key *held) {
+    return key_name(container_of(held, struct ValkeyModuleKey, held));
+}
+
 ValkeyModuleKey *api_OpenKey(ValkeyModuleCtx *ctx, ValkeyModuleString *keyname, int mode) {
     struct slice name = module_string_slice(keyname);
     if (mode & VALKEYMODULE_WRITE && context_must_only_read()) {
@@ -68,14 +71,17 @@ ValkeyModuleKey *api_OpenKey(ValkeyModuleCtx *ctx, ValkeyModuleString *keyname, 
     }
     struct ValkeyModuleKey *key = mem_alloc(sizeof *key);
     key_init(key, ctx, module_string_hold(keyname), mode);
+    if (mode & VALKEYMODULE_WRITE) {
+        key->held = (struct held_key){.db = key->db, .name = held_name};
+        list_append(&held_keys, &key->held.link);
+    }
     context_keep(ctx, OBJECT_KEY, key);
     return key;
 }
 void api_CloseKey(ValkeyModuleKey *key) {
     if (!key) return;
     context_forget(key->ctx, OBJECT_KEY, key);
-    /* The module may have changed the value by the pointer that it has, after a snapshot had begun. */
-    if (key->mode & VALKEYMODULE_WRITE) before_key_changes(key->db, key_name(key));
+    if (key->mode & VALKEYMODULE_WRITE) list_remove(&held_keys, &key->held.link);
     bool signals = !(key->module->options & VALKEYMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED);
     /* What changed the key has called the commands that wait for it: a module whose function was called for it, and
      * that only looked, must not be called again. */

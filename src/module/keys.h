@@ -5,6 +5,7 @@
 #pragma once
 #include "module/context.h"
 #include "server/notify.h"
+#include "store/before_change.h"
 #include "store/zset.h"
 
 struct ValkeyModuleKey {
@@ -13,6 +14,7 @@ struct ValkeyModuleKey {
     struct db *db;
     struct ValkeyModuleString *name;
     int mode;
+    struct held_key held; /* opened for writing: a snapshot must know */
     char number_text[STRING_NUMBER_TEXT]; /* StringDMA of a number */
     struct {                              /* ZsetFirstIn…, ZsetLastIn… */
         bool active, ended;
@@ -28,7 +30,7 @@ static inline struct slice key_name(const struct ValkeyModuleKey *key) {
     return module_string_slice(key->name);
 }
 static inline bool key_is_writable(const struct ValkeyModuleKey *key) {
-    return key && key->mode & VALKEYMODULE_WRITE;
+    return key && key->mode & VALKEYMODULE_WRITE && !context_must_only_read();
 }
 /* The entry has the type, or does not exist and may be created (`creates`). */
 bool key_has_type(const struct entry *entry, enum value_type type, bool creates);

@@ -15,6 +15,7 @@
 #include "server/stats/latency_monitor.h"
 #include "server/uncounted_memory.h"
 #include "snapshot/data_view.h"
+#include "store/before_change.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -161,10 +162,12 @@ static void count_memory(void) {
 
 static void reading_begins(struct forkless *f) {
     store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
+    store_settings.saving = true; /* what it propagates goes nowhere, as in a child */
     f->giving = true;
 }
 static void reading_ends(struct forkless *f, int error) {
     f->giving = false;
+    store_settings.saving = false;
     store_settings.readers--;
     if (error && !f->error) f->error = error;
 }
@@ -377,6 +380,9 @@ int forkless_start(struct background_save *save) {
         .kind = save->kind, .kill = forkless_kill, .keys_total = save->keys_total, .started_ms = clock_mono_ms()};
     child_reserve(&f->reservation);
     entries_begin(f);
+    deferred_output_copies(&f->out, true);
+    if (f->view) before_held_keys_change();
+    deferred_output_copies(&f->out, false);
     if (!f->view) end_entries(f);
     if (server.loop) event_timer_set(server.loop, &f->timer, 1, forkless_turn);
     return 0;

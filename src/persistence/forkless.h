@@ -23,9 +23,11 @@
  *     the end         child_kill_wait() waits until the thread has compressed the string at hand, and for a write()
  * that waits until save->ops->stop() makes it fail
  *
- *     modules         a value is saved by the main thread. A module that changes data in its rdb_save makes the save
- *                     fail (with a child, only the child's copy would change). A key that a module opened for writing
- *                     before the start, and changes by a pointer later, may be written with the later value
+ *     modules         a value is saved by the main thread. A module cannot change data in its rdb_save, aux_save and
+ *                     aof_rewrite, as it could in a child, where only the copy would change; what it propagates goes
+ *                     nowhere. Keys that it holds open for writing at the start are given at once, and their strings
+ *                     copied, because it changes them by a pointer. A module that changes the value of a type of its
+ *                     own without an open key, at any other time, may find the later value in the file
  *
  * rdb-key-save-delay delays the slices, and not the thread. It may be changed during a save.
  *

@@ -11,8 +11,7 @@
  *                                db_delete(), db_rename() (both keys)
  *     db_unlink()                removal by the store: expiry by a lookup and by the cycle, eviction
  *     hash_expire_due()          fields that expire: by the cycle, and before a command reads
- *     api_CloseKey(),            a module may have changed its value by a pointer, without a function of the server
- *     api_SignalModifiedKey()
+ *     api_SignalModifiedKey()    a module may have changed its value by a pointer, without a function of the server
  *     bulk_add(), bulk_flush()   loading; rdb_load() and rdb_fragment_load() announce a key before they build its value
  *
  * What changes no value is not announced: the access field, a resize of tables, a relocation of entries and blocks
@@ -24,6 +23,7 @@
  * While hooks are installed, each report of a change (hooks->changed) and db_set_value() check that the change was
  * announced. Main thread. */
 #pragma once
+#include "lib/structures/linked_list.h"
 #include "lib/system/likely.h"
 #include "store/keyspace.h"
 
@@ -36,6 +36,17 @@ struct before_change {
     void (*swapped)(struct db *a, struct db *b);
 };
 extern const struct before_change *before_change; /* NULL: nobody reads a former state */
+
+/* Keys that a module holds open for writing: it has pointers to their values, and may change them at any time without
+ * an announcement. So who begins to read a former state announces them at once. The bytes that a reader refers to may
+ * change, too: it copies them. */
+struct held_key {
+    struct list_link link;
+    struct db *db;
+    struct slice (*name)(const struct held_key *key); /* its bytes may move */
+};
+extern struct list held_keys;
+void before_held_keys_change(void);
 
 static inline void before_key_changes(struct db *db, struct slice key) {
     if (unlikely(before_change != NULL)) before_change->key(db, key);

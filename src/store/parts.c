@@ -6,6 +6,11 @@
 #include "store/keyspace_layout.h"
 
 const struct before_change *before_change;
+struct list held_keys = LIST_INIT(held_keys);
+
+void before_held_keys_change(void) {
+    list_each_entry(&held_keys, const struct held_key, link, held) before_key_changes(held->db, held->name(held));
+}
 
 /* --- Tables without a database --- */
 

@@ -340,6 +340,72 @@ start_server [list overrides [list loadmodule [file join $::root build modules w
     }
 }
 
+# A module changes values by pointers and keys that it holds since before the save. The incremental file is emptied: the
+# base alone has the data of the start.
+start_server [list overrides [list loadmodule [file join $::root build modules holding.so] appendonly yes\
+        bgsave-default-method forkless enable-module-command yes rdbcompression no] tags {modules}] {
+    proc held_values {} {
+        r set short short
+        r set middle [string repeat m 500]
+        r set large [string repeat l 100000]
+        r rpush list a b c
+        r hset hash f v
+        r zadd zset 1 a 2 b
+        r xadd stream 1-1 f v
+        r sadd set a b
+        r holding.set number
+    }
+    set names {short middle large list hash zset stream set number}
+    foreach {what steps} {pointers {holding.write} keys {{holding.change changed}} both {{holding.change x} holding.write}} {
+        foreach preamble {yes no} {
+            test "what a module changes by $what that it has held is not in the base (preamble $preamble)" {
+                r flushall
+                aof_wait_rewritten
+                r config set aof-use-rdb-preamble $preamble
+                r debug populate 500 key 10
+                held_values
+                set digest [r debug digest]
+                r holding.open {*}$names
+                r holding.pointers
+                during_rewrite {
+                    foreach step $steps {r {*}$step}
+                    if {$what ne "keys"} {wait_for_condition 5000 {[r getrange large 0 4] eq "wwwww"}}
+                    assert {[r debug digest] ne $digest}
+                }
+                r holding.close
+                assert_equal ok [field aof_last_bgrewrite_status]
+                write_file [aof_file i] ""
+                restart_server -signal KILL
+                assert_equal $digest [r debug digest]
+            }
+        }
+    }
+
+    test "what a module tries to change while its value is saved changes and propagates nothing" {
+        foreach {preamble command} {yes bgrewriteaof no bgrewriteaof yes {bgsave forkless}} {
+            r flushall
+            aof_wait_rewritten
+            r config set aof-use-rdb-preamble $preamble
+            r debug populate 500 key 10
+            held_values
+            r holding.open {*}$names
+            set tries [r holding.tries]
+            set digest [r debug digest]
+            r {*}$command
+            aof_wait_rewritten
+            wait_for_condition 5000 {[field rdb_bgsave_in_progress] == 0}
+            assert_equal {ok ok} [list [field aof_last_bgrewrite_status] [field rdb_last_bgsave_status]]
+            assert_morethan [r holding.tries] $tries
+            assert_equal {0 0} [list [r exists propagated] [regexp propagated [file_bytes [aof_file i]]]]
+            assert_equal $digest [r debug digest]
+            r holding.close
+            if {$command ne "bgrewriteaof"} continue
+            restart_server -signal KILL
+            assert_equal $digest [r debug digest]
+        }
+    }
+}
+
 start_server {overrides {appendonly yes bgsave-default-method forkless aof-use-rdb-preamble no cluster-enabled yes
         cluster-require-full-coverage no} tags {cluster}} {
     test "a node of a cluster rewrites its slots" {

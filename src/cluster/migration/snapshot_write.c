@@ -20,6 +20,7 @@
 #include "resp/request.h"
 #include "server/server.h"
 #include "server/stats/latency_monitor.h"
+#include "store/before_change.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -349,9 +350,9 @@ static void give(void *context, int db, const struct entry *entry) {
     bool compression = rdb_settings.compression;
     rdb_settings.compression = false;
     store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
-    snapshot->giving = true;
+    snapshot->giving = store_settings.saving = true;
     if (writer_add(&snapshot->writer, db, entry, at.slot, first ? &size : NULL)) snapshot->failed = true;
-    snapshot->giving = false;
+    snapshot->giving = store_settings.saving = false;
     store_settings.readers--;
     rdb_settings.compression = compression;
     if (snapshot->stepping || !snapshot->export || !export_client(snapshot->export)) return;
@@ -370,6 +371,7 @@ void snapshot_view_begin(struct snapshot *snapshot) {
         source_stream_slot(snapshot->export, slot);
     snapshot->last.db = -1;
     snapshot->view = data_view_start(server.keyspace, &snapshot->slots, &reader);
+    before_held_keys_change();
 }
 
 void snapshot_view_end(struct snapshot *snapshot) {
