@@ -42,19 +42,9 @@ struct traits {
 static const struct {
     const char *command;
     uint8_t channels, databases;
-} special[] = {{"publish", CHANNELS_FIRST, 0},
-               {"spublish", CHANNELS_FIRST, 0},
-               {"subscribe", CHANNELS_ALL, 0},
-               {"ssubscribe", CHANNELS_ALL, 0},
-               {"psubscribe", CHANNELS_PATTERNS, 0},
-               {"select", 0, DATABASES_SELECT},
-               {"swapdb", 0, DATABASES_SWAP},
-               {"move", 0, DATABASES_MOVE},
-               {"copy", 0, DATABASES_COPY},
-               {"flushall", 0, DATABASES_ALL},
-               {"cluster|flushslot", 0, DATABASES_ALL},
-               {"cluster|migrateslots", 0, DATABASES_ALL},
-               {"cluster|cancelslotmigrations", 0, DATABASES_ALL}};
+} special[] = {{"publish", CHANNELS_FIRST, 0},  {"spublish", CHANNELS_FIRST, 0},      {"subscribe", CHANNELS_ALL, 0},
+               {"ssubscribe", CHANNELS_ALL, 0}, {"psubscribe", CHANNELS_PATTERNS, 0}, {"select", 0, DATABASES_SELECT},
+               {"swapdb", 0, DATABASES_SWAP},   {"move", 0, DATABASES_MOVE},          {"copy", 0, DATABASES_COPY}};
 
 static struct {
     struct traits *items; /* indexed by command->id */
@@ -68,6 +58,7 @@ static struct traits traits_make(const struct command *command) {
     for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++)
         uses_data |= spec->keys[i].begin != BEGIN_NONE && !(spec->keys[i].flags & KEY_NOT_KEY);
     if (uses_data) made.databases = DATABASES_CURRENT;
+    if (spec->flags & CMD_ALL_DATABASES) made.databases = DATABASES_ALL;
     if (spec->find_channels) made.channels = CHANNELS_FOUND;
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
         if (strcmp(command->full_name, special[i].command) != 0) continue;

@@ -82,7 +82,7 @@ const struct command_spec database_commands[] = {
      .categories = CAT_KEYSPACE | CAT_DANGEROUS, .complexity = "O(N) where N is the number of keys in the database.",
      .summary = "Deletes all keys of the database.", .syntax = FLUSH_SYNTAX, .history = FLUSH_HISTORY,
      .tips = FLUSH_TIPS},
-    {COMMAND("flushall", flushall_run, -1, CMD_WRITE, .group = GROUP_SERVER, "1.0.0"),
+    {COMMAND("flushall", flushall_run, -1, CMD_WRITE | CMD_ALL_DATABASES, .group = GROUP_SERVER, "1.0.0"),
      .categories = CAT_KEYSPACE | CAT_DANGEROUS, .complexity = "O(N) where N is the number of keys in all databases.",
      .summary = "Deletes all keys of all databases.", .syntax = FLUSH_SYNTAX, .history = FLUSH_HISTORY,
      .tips = FLUSH_TIPS},

@@ -136,6 +136,7 @@ static const struct {
     {"no-cluster", 0, IS_NO_CLUSTER},
     {"no-mandatory-keys", CMD_NO_MANDATORY_KEYS, 0},
     {"allow-busy", CMD_ALLOW_BUSY, 0},
+    {"all-dbs", CMD_ALL_DATABASES, 0},
 };
 
 /* Splits a text into words. Returns false at its end. */

@@ -91,7 +91,8 @@ enum command_flag {
      * on what was executed. CMD_NO_DATA: its reply does not, or docs/durability.md says why it may. */
     CMD_SHOWS_DATA = 1 << 27,
     CMD_NO_DATA = 1 << 28,
-    CMD_MODULE = 1 << 29 /* of a loaded module */
+    CMD_MODULE = 1 << 29,       /* of a loaded module */
+    CMD_ALL_DATABASES = 1 << 30 /* needs rights to all databases. Not shown */
 };
 /* ACL categories. @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need
  * not be given. */
