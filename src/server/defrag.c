@@ -13,7 +13,8 @@
 
 enum {
     EVALUATE_US = 1000 * 1000,     /* the statistics of the allocator are not free */
-    IN_VAIN_US = 60 * 1000 * 1000, /* pause after a walk that moved nothing */
+    IN_VAIN_US = 60 * 1000 * 1000, /* the longest pause after a walk that moved nothing; of short walks: */
+    IN_VAIN_TIMES = 16,            /* as many times as long as the walk */
     STEPS = 16,                    /* buckets between two reads of the clock */
     PART = 32,                     /* blocks of a large value: a zset's node costs a search, in memory out of cache */
     ALL = 100
@@ -61,7 +62,8 @@ static void walk_end(uint64_t now) {
     relocate_walk_end(&walk);
     past.total_us += now - state.began_us;
     state.walking = false;
-    if (!moved) state.rest_until_us = now + IN_VAIN_US;
+    uint64_t rest = IN_VAIN_TIMES * (now - state.began_us);
+    if (!moved) state.rest_until_us = now + (rest < IN_VAIN_US ? rest : IN_VAIN_US);
     log_verbose("Active defragmentation done in %llu ms, %llu blocks moved",
                 (unsigned long long)((now - state.began_us) / 1000), (unsigned long long)moved);
 }
