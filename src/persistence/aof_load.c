@@ -284,8 +284,10 @@ int aof_reload(void) {
     if (!aof.manifest->base && !aof_manifest_last(aof.manifest)) return -ENOENT;
     loading_begin(aof_files_size(), LOADING_BLOCKS);
     loading_state.of_commands = true;
+    server_event(EVENT_LOADING, LOADING_AOF_START, NULL);
     int error = read_files(aof.manifest);
     loading_end();
+    server_event(EVENT_LOADING, error ? LOADING_FAILED : LOADING_ENDED, NULL);
     return error;
 }
 

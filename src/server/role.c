@@ -41,10 +41,11 @@ static void role_changed(void) {
     listeners_call(&listeners, struct role_listener, changed);
 }
 
+static bool reported_replica;
+
 void role_report(void) {
-    static bool was_replica;
-    if (was_replica != current.is_replica) server_event(EVENT_ROLE, current.is_replica, NULL);
-    was_replica = current.is_replica;
+    if (reported_replica != current.is_replica) server_event(EVENT_ROLE, current.is_replica, NULL);
+    reported_replica = current.is_replica;
 }
 
 void role_follow(struct slice host, int port) {
@@ -53,6 +54,7 @@ void role_follow(struct slice host, int port) {
     bool was_up = current.is_replica && current.link == ROLE_LINK_CONNECTED;
     current = (struct role){.is_replica = true, .position = current.position, .host = copy, .port = port};
     role_changed();
+    reported_replica = false; /* a replica that follows another primary reports that, too */
     role_report();
     if (was_up) server_event(EVENT_PRIMARY_LINK, 1, NULL);
 }
