@@ -115,7 +115,7 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         r del l answers
         set c [new_client]
         $c -send blocking.call blpop l 0
-        wait_blocked 2
+        wait_blocked 1
         r lpush l x
         assert_equal {l x} [$c -read]
         wait_blocked 0
@@ -128,7 +128,7 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         r del l
         set c [new_client]
         $c -send blocking.call blocking.call blpop l 0
-        wait_blocked 3
+        wait_blocked 1
         r lpush l x
         assert_equal {l x} [$c -read]
         wait_blocked 0
@@ -139,7 +139,7 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         r blocking.counts
         set c [new_client]
         $c -send blocking.call blpop l 0
-        wait_blocked 2
+        wait_blocked 1
         $c -close
         wait_blocked 0
         assert_equal 1 [lindex [r blocking.counts] 1]
@@ -150,10 +150,9 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
     test "a call goes on when the module frees its promise" {
         r del l
         assert_equal PROMISE [r blocking.forget blpop l 0]
-        wait_blocked 1
+        assert_equal {0 1} [list [info_field blocked_clients] [info_field total_blocking_keys]]
         r lpush l x
-        assert_equal 0 [r exists l]
-        wait_blocked 0
+        assert_equal {0 0} [list [r exists l] [info_field total_blocking_keys]]
         assert_equal DONE [r blocking.forget lpush l x]
     }
 
@@ -161,7 +160,7 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         r del l
         set c [new_client]
         $c -send blocking.call blpop l 0
-        wait_blocked 2
+        wait_blocked 1
         r replicaof 127.0.0.1 [free_port]
         refused "UNBLOCKED force unblock from blocking operation*" {$c -read}
         wait_blocked 0

@@ -253,9 +253,6 @@ bool blocking_cancel(struct client *client) {
 bool call_may_block(const struct call *call) {
     return (call->client->conn || owner_of(call->client)) && !(call->client->flags & CLIENT_DENY_BLOCKING);
 }
-size_t blocking_owned(void) {
-    return owned.len;
-}
 void blocking_end_owned(const char *error) {
     list_each(&owned, link) client_unblock(container_of(link, struct blocked, owned_link)->client, error);
 }

@@ -64,7 +64,6 @@ bool blocking_cancel(struct client *client);
 bool call_may_block(const struct call *call);
 /* Ends with this error the waits of clients that have an owner. */
 void blocking_end_owned(const char *error);
-size_t blocking_owned(void); /* their number */
 
 /* CLIENT UNBLOCK: ends the wait as if it had timed out, or with `error` if that is not NULL. Returns false if the
  * client does not wait. */

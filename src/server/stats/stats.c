@@ -161,7 +161,7 @@ static void clients_write(struct output *out) {
     line(out, "maxclients:%lld", (long long)client_settings.maxclients);
     line(out, "client_recent_max_input_buffer:%zu", client_stats.recent_max_input);
     line(out, "client_recent_max_output_buffer:%zu", client_stats.recent_max_output);
-    line(out, "blocked_clients:%d", blocked + (int)blocking_owned());
+    line(out, "blocked_clients:%d", blocked);
     line(out, "tracking_clients:%zu", tracking_stats.clients);
     line(out, "pubsub_clients:%d", pubsub);
     line(out, "watching_clients:%d", watching);
