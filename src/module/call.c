@@ -272,7 +272,9 @@ static bool refuse(struct refusal *refusal, struct ValkeyModuleCtx *ctx, struct 
     if (script && refuse_by_state(refusal, client, command, request)) return true;
     if (request->flags & VALKEYMODULE_CALL_ARGV_RUN_AS_USER) {
         struct user *user = context_user(ctx);
-        if (!user) return refused(refusal, ENOTSUP, "ERR cannot run as user, no user directly attached to context");
+        if (!user)
+            return refused(refusal, ENOTSUP,
+                           "ERR cannot run as user, no user directly attached to context or context's client");
         client->user = user;
         const char *error = user_refusal(client, command, request->argc, request->argv);
         if (error) return refused(refusal, EACCES, "%s", error);

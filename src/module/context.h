@@ -17,8 +17,9 @@ enum context_flag {
     CONTEXT_COMMAND = 1 << 7,   /* within the command of a client */
     CONTEXT_GROUPED = 1 << 8,   /* a group of propagation has begun */
     CONTEXT_YIELDED = 1 << 9,   /* the server answers BUSY until the context ends */
+    CONTEXT_SCRIPT = 1 << 10,   /* of a scripting engine that runs a script */
     CONTEXT_LISTENER = 1 << 11, /* of a keyspace event */
-    CONTEXT_SCRIPT = 1 << 10    /* of a scripting engine that runs a script */
+    CONTEXT_DETACHED = 1 << 12  /* thread-safe, and answers no client */
 };
 /* What is freed with the context: AutoMemory. */
 struct context_object {

@@ -8,6 +8,7 @@
 #include "module/keys.h"
 #include "repl/history.h"
 #include "script/script_run.h"
+#include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/user.h"
 #include "server/config/config.h"
@@ -15,6 +16,7 @@
 #include "server/role.h"
 #include "server/server.h"
 #include "server/server_events.h"
+#include "server/stats/errorstats.h"
 #include "server/store_events.h"
 #include <stdio.h>
 
@@ -58,11 +60,13 @@ int api_IsSubEventSupported(ValkeyModuleEvent event, uint64_t subevent) {
 /* --- Delivery --- */
 
 /* `client`: NULL: the event concerns none. `data`: the struct of the event. Reads only while a command changes data. */
-static struct db *event_db; /* that the event happens in; NULL: database 0 */
+static const struct module *changed_module; /* a module does not learn of its own load; NULL: none changes */
+static struct db *event_db;                 /* that the event happens in; NULL: database 0 */
 static void deliver(uint64_t event, uint64_t kind, void *data, struct client *client) {
     if (!subscribers[event]) return;
     list_each(modules_all(), at) {
         struct module *module = container_of(at, struct module, link);
+        if (module == changed_module) continue;
         list_each(&module->events, link) {
             struct module_event_subscription *subscription = container_of(link, struct module_event_subscription, link);
             if (subscription->event != event) continue;
@@ -142,15 +146,25 @@ static void deliver_rejection(uint64_t event, unsigned denial, const struct reje
                    rejection->argc, rejection->argv, rejection->client, 0, text);
     mem_free(text);
 }
+static uint64_t errors_before; /* the number of error replies when the last call began or ended */
+
+static void result_before(struct call *call) {
+    (void)call;
+    errors_before = errorstats_total();
+}
+/* A command that has blocked has succeeded. It is called again when a key is there, but one of a module is not: only
+ * what the module has written is sent then. A call has not failed with an error of a call that it has made. */
 static void result_after(struct call *call, uint64_t ticks) {
-    if (call->blocked) return;
-    bool failed = call->client->reply.failed > 0;
+    bool again = call->client->flags & CLIENT_CALLED_AGAIN;
+    if (again && (call->blocked || !call_ready_key(call).data || call->command->spec->flags & CMD_MODULE)) return;
+    bool failed = call->client->reply.failed > 0 && errorstats_total() != errors_before;
+    errors_before = errorstats_total();
     uint64_t event = failed ? VALKEYMODULE_EVENT_COMMAND_RESULT_FAILURE : VALKEYMODULE_EVENT_COMMAND_RESULT_SUCCESS;
     if (!subscribers[event]) return;
     deliver_result(event, 0, call, call->command->full_name, call->argc, call->argv, call->client,
                    (int64_t)ticks_to_us(ticks), NULL);
 }
-static struct call_listener result_listener = {.after = result_after};
+static struct call_listener result_listener = {.before = result_before, .after = result_after, .again = true};
 
 static void deliver_key(uint64_t kind, struct db *db, struct slice key) {
     if (!subscribers[VALKEYMODULE_EVENT_KEY]) return;
@@ -249,8 +263,10 @@ static void config_changed(int count, const char *const *names) {
 }
 void module_event_changed(struct module *module, bool loaded) {
     ValkeyModuleModuleChangeV1 info = {VALKEYMODULE_MODULE_CHANGE_VERSION, module->name, module->version};
+    changed_module = module;
     deliver(VALKEYMODULE_EVENT_MODULE_CHANGE,
             loaded ? VALKEYMODULE_SUBEVENT_MODULE_LOADED : VALKEYMODULE_SUBEVENT_MODULE_UNLOADED, &info, NULL);
+    changed_module = NULL;
 }
 void module_events_cron(void) {
     ValkeyModuleCronLoopV1 info = {VALKEYMODULE_CRON_LOOP_VERSION, server.hz};

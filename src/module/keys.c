@@ -4,6 +4,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "server/clients/blocking.h"
+#include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/server.h"
 #include "store/hash.h"
@@ -161,6 +162,7 @@ int api_SelectDb(ValkeyModuleCtx *ctx, int newid) {
     struct db *db = newid < 0 ? NULL : keyspace_db(server.keyspace, newid);
     if (!db) return VALKEYMODULE_ERR;
     ctx->db = db;
+    if (ctx->flags & CONTEXT_COMMAND) call_select(ctx->call, db); /* the client stays there, as after SELECT */
     return VALKEYMODULE_OK;
 }
 unsigned long long api_DbSize(ValkeyModuleCtx *ctx) {

@@ -73,7 +73,10 @@ static const char *load_line(int count, const struct slice *words) {
     return NULL;
 }
 
+bool modules_starting;
+
 static void modules_start(void) {
+    modules_starting = true;
     list_each(&queue, link) {
         struct queued_module *queued = container_of(link, struct queued_module, link);
         int argc = queued->argc - 1;
@@ -88,6 +91,7 @@ static void modules_start(void) {
         for (int i = 0; i < queued->argc; i++) mem_free(queued->words[i]);
         mem_free(queued);
     }
+    modules_starting = false;
     module_configs_check_waiting();
 }
 
@@ -281,11 +285,28 @@ static void modules_before_wait(void) {
     blocked_before_wait();
     messages_before_wait();
 }
+/* Modules that can be unloaded are, so that they may put away what they hold: the last one first, because it may use
+ * functions of others. Those that stay change places with those that have not been asked. */
+static void modules_stop(void) {
+    struct list *modules = modules_all();
+    module_events_shutdown();
+    for (size_t left = modules->len; left && modules->len; left--) {
+        struct module *module = container_of(modules->head.prev, struct module, link);
+        char *name = mem_strdup(module->name);
+        const char *reason = module_unload(slice_of(name));
+        if (reason) {
+            log_warning("Failed to unload module %s: %s", name, reason);
+            list_remove(modules, &module->link);
+            list_prepend(modules, &module->link);
+        }
+        mem_free(name);
+    }
+}
 static const struct server_part part = {.name = "modules",
                                         .start = modules_start,
                                         .cron = module_events_cron,
                                         .before_wait = modules_before_wait,
-                                        .stop = module_events_shutdown};
+                                        .stop = modules_stop};
 
 const struct feature module_feature = {.name = "module",
                                        .commands = COMMANDS(commands),

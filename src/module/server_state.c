@@ -6,6 +6,7 @@
 #include "lib/system/random.h"
 #include "module/blocked.h"
 #include "module/context.h"
+#include "module/users.h"
 #include "script/script_run.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
@@ -92,7 +93,6 @@ int api_GetContextFlagsAll(void) {
 static int client_flags_of(const struct ValkeyModuleCtx *ctx) {
     const struct client *client = ctx->client;
     int flags = 0;
-    if (client->states && transaction_runs(client)) flags |= VALKEYMODULE_CTX_FLAGS_MULTI;
     if (client->flags & CLIENT_PRIMARY) flags |= VALKEYMODULE_CTX_FLAGS_REPLICATED;
     if ((client->flags | (ctx->call ? ctx->call->client->flags : 0)) & CLIENT_DENY_BLOCKING)
         flags |= VALKEYMODULE_CTX_FLAGS_DENY_BLOCKING;
@@ -128,6 +128,8 @@ int api_GetContextFlags(ValkeyModuleCtx *ctx) {
     int flags = role_flags();
     if (ctx && ctx->client) flags |= client_flags_of(ctx);
     if (script_running) flags |= VALKEYMODULE_CTX_FLAGS_LUA;
+    const struct client *requester = dispatch_requester();
+    if (requester && requester->states && transaction_runs(requester)) flags |= VALKEYMODULE_CTX_FLAGS_MULTI;
     if (server.cluster_enabled) flags |= VALKEYMODULE_CTX_FLAGS_CLUSTER;
     if (server.loading) flags |= VALKEYMODULE_CTX_FLAGS_LOADING;
     if (server.async_loading) flags |= VALKEYMODULE_CTX_FLAGS_ASYNC_LOADING;
@@ -142,6 +144,7 @@ int api_GetContextFlags(ValkeyModuleCtx *ctx) {
     }
     if (child_active()) flags |= VALKEYMODULE_CTX_FLAGS_ACTIVE_CHILD;
     if (server.is_child) flags |= VALKEYMODULE_CTX_FLAGS_IS_CHILD;
+    if (modules_starting) flags |= VALKEYMODULE_CTX_FLAGS_SERVER_STARTUP;
     return flags;
 }
 
@@ -183,9 +186,8 @@ ValkeyModuleString *api_GetClientUserNameById(ValkeyModuleCtx *ctx, uint64_t id)
     return client && client->authenticated ? context_string(ctx, slice_of(client->user->name)) : NULL;
 }
 ValkeyModuleString *api_GetCurrentUserName(ValkeyModuleCtx *ctx) {
-    const struct client *client = ctx->client;
-    bool acts = client && client->authenticated && client->user != &user_superuser;
-    return acts ? context_string(ctx, slice_of(client->user->name)) : NULL;
+    const struct user *user = context_client_user(ctx);
+    return user ? context_string(ctx, slice_of(user->name)) : NULL;
 }
 /* NULL: there is no such client, or it has not shown a certificate that this server has verified. */
 ValkeyModuleString *api_GetClientCertificate(ValkeyModuleCtx *ctx, uint64_t id) {

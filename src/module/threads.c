@@ -61,7 +61,7 @@ static struct ValkeyModuleCtx *context_new(struct module *module) {
     struct ValkeyModuleCtx *ctx = mem_alloc(sizeof *ctx);
     if (!no_module.commands.head.next) module_lists_init(&no_module);
     context_init(ctx, module ? module : &no_module);
-    ctx->flags |= CONTEXT_THREAD_SAFE;
+    ctx->flags |= CONTEXT_THREAD_SAFE | CONTEXT_DETACHED;
     return ctx;
 }
 ValkeyModuleCtx *api_GetThreadSafeContext(ValkeyModuleBlockedClient *bc) {
@@ -70,6 +70,7 @@ ValkeyModuleCtx *api_GetThreadSafeContext(ValkeyModuleBlockedClient *bc) {
         ctx->blocked = bc;
         ctx->db = bc->db;
         ctx->reply = &bc->reply;
+        ctx->flags &= ~(uint32_t)CONTEXT_DETACHED;
     }
     return ctx;
 }

@@ -16,10 +16,13 @@
 #include <errno.h>
 #include <stdio.h>
 
-struct user *context_user(struct ValkeyModuleCtx *ctx) {
-    if (ctx->user) return ctx->user->user;
+struct user *context_client_user(const struct ValkeyModuleCtx *ctx) {
     const struct client *client = ctx->client;
+    if (ctx->flags & CONTEXT_DETACHED) return &user_default;
     return client && client->authenticated && client->user != &user_superuser ? client->user : NULL;
+}
+struct user *context_user(struct ValkeyModuleCtx *ctx) {
+    return ctx->user ? ctx->user->user : context_client_user(ctx);
 }
 void api_SetContextUser(ValkeyModuleCtx *ctx, const ValkeyModuleUser *user) {
     ctx->user = user;
