@@ -128,6 +128,10 @@ static void add_reply(char *answer, ValkeyModuleCallReply *reply, int error) {
         add(answer, "NULL %s", error ? strerrorname_np(error) : "0");
         return;
     }
+    if (ValkeyModule_CallReplyType(reply) == VALKEYMODULE_REPLY_PROMISE) {
+        add(answer, "promise");
+        return;
+    }
     const char *proto = ValkeyModule_CallReplyProto(reply, &len);
     char shown[2000];
     size_t at = 0;
