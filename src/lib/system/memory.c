@@ -126,7 +126,7 @@ static __attribute__((noinline)) size_t class_lookup(size_t size) {
         __atomic_store_n(&small_classes[(size + 15) / 16], (uint16_t) class, __ATOMIC_RELAXED);
     return class;
 }
-static inline size_t class_of(const void *block, size_t size) {
+static inline size_t class_of(void *block, size_t size) {
     if (size > 8 && size <= SMALL_MAX) {
         size_t class = __atomic_load_n(&small_classes[(size + 15) / 16], __ATOMIC_RELAXED);
         if (likely(class)) return class;
@@ -134,8 +134,8 @@ static inline size_t class_of(const void *block, size_t size) {
     return class_lookup(size);
 }
 #else
-static inline size_t class_of(const void *block, size_t size) {
-    return malloc_usable_size((void *)block);
+static inline size_t class_of(void *block, size_t size) {
+    return malloc_usable_size(block);
 }
 #endif
 
