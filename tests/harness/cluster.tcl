@@ -200,10 +200,7 @@ proc node_base_port {i} {expr {[node_tls_port $i] ? [node_tls_port $i] : [node $
 proc node_bus_port {i} {expr {[node_base_port $i] + 10000}}
 
 proc start_cluster {options body} {
-    if {![block_wanted $options $body]} {
-        count_unwanted $body
-        return
-    }
+    if {[block_left_out $options $body]} return
     set o [dict merge {primaries 3 replicas 0 overrides {} form 1 slots 1 tls 0 faults 0 tags {}} $options]
     set saved [list $::servers $::cluster_nodes $::tags $::opt(tls) $::opt(rdma)]
     lappend ::tags cluster {*}[dict get $o tags]

@@ -123,10 +123,7 @@ proc ask_for_failover {args} {
 }
 
 proc start_sentinels {options body} {
-    if {![block_wanted $options $body]} {
-        count_unwanted $body
-        return
-    }
+    if {[block_left_out $options $body]} return
     set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} tls 0 faults 0 env {} tags {}} $options]
     set saved [list $::servers $::sentinel_ids $::sentinel_group $::tags $::opt(tls)]
     if {[dict get $o tls]} {set ::opt(tls) 1}

@@ -369,10 +369,7 @@ proc all_skipped {body} {
 
 # start_server options body
 proc start_server {options body} {
-    if {![block_wanted $options $body]} {
-        count_unwanted $body
-        return
-    }
+    if {[block_left_out $options $body]} return
     if {[all_skipped $body]} {
         uplevel 1 $body
         return

@@ -38,8 +38,10 @@ proc name_wanted {name} {
     foreach o $::opt(only) {if {$o eq $name || [string match -nocase $o $name]} {return 1}}
     return 0
 }
-# True: a test in this body may be selected. Otherwise the server need not be started.
+# True: a test in this body may be selected. Otherwise the server need not be started. The servers that a test itself
+# starts are always wanted: their body has no tests.
 proc block_wanted {options body} {
+    if {$::test_deadline} {return 1}
     set tags $::tags
     if {[dict exists $options tags]} {lappend tags {*}[dict get $options tags]}
     foreach t $::opt(deny) {if {$t in $tags} {return 0}}
@@ -58,10 +60,13 @@ proc test_names {text} {
     }
     return $names
 }
-proc count_unwanted {body} {
-    # Tests that are excluded by a tag count as skipped; tests that --only excludes do not count.
-    if {$::opt(only) ne ""} return
+# True: no test of this body is wanted. Tests that are excluded by a tag count as skipped; tests that --only excludes do
+# not count.
+proc block_left_out {options body} {
+    if {[block_wanted $options $body]} {return 0}
+    if {$::opt(only) ne ""} {return 1}
     foreach name [test_names $body] {tell skip $name "left out by its tags"}
+    return 1
 }
 
 # A problem that belongs to no single test (a server that does not end, a leak).

@@ -85,7 +85,8 @@ static void reset(struct node *node, bool hard) {
 void membership_change(struct node *node) {
     if (!world_runs(node)) return;
     bool replica = node_is_replica(cluster_of(node)->myself);
-    if (replica ? membership_may_lose_data(node) : is_lone(node)) reset(node, world_random(2));
+    /* While slots are being moved to a primary, it has keys and refuses. */
+    if (replica ? membership_may_lose_data(node) : is_lone(node) && !moving_has_keys(node)) reset(node, world_random(2));
 }
 
 /* --- The administrator brings servers back --- */

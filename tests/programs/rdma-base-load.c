@@ -1,6 +1,6 @@
-/* base-load: load on a server by clients of the base protocol, after a warm-up.
+/* rdma-base-load: load on a server by clients of the base protocol, after a warm-up.
  *
- *   base-load HOST PORT set|get|mixed CLIENTS PIPELINE BYTES SECONDS [SERVER]
+ *   rdma-base-load HOST PORT set|get|mixed CLIENTS PIPELINE BYTES SECONDS [SERVER]
  *
  * Each client behaves like a stock one as the server sees it. It asks for no features and announces a receive buffer of
  * 1 MiB once, and again whenever the server has filled it. Its send buffer has the size of the buffer that the server
@@ -70,7 +70,7 @@ static size_t batch_len;
 static uint64_t answered, waits; /* requests; full buffers in the middle of a batch */
 
 static void die(const char *what) {
-    fprintf(stderr, "base-load: %s (%s)\n", what, errno ? strerror(errno) : "no error");
+    fprintf(stderr, "rdma-base-load: %s (%s)\n", what, errno ? strerror(errno) : "no error");
     exit(1);
 }
 
@@ -359,7 +359,7 @@ static bool all_warm(struct client **clients, size_t count) {
 
 int main(int argc, char **argv) {
     if (argc != 8 && argc != 9) {
-        fprintf(stderr, "usage: base-load HOST PORT set|get|mixed CLIENTS PIPELINE BYTES SECONDS [SERVER]\n");
+        fprintf(stderr, "usage: rdma-base-load HOST PORT set|get|mixed CLIENTS PIPELINE BYTES SECONDS [SERVER]\n");
         return 2;
     }
     host = argv[1];
