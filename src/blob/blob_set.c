@@ -16,7 +16,6 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "server/clients/blocking.h"
-#include "server/clients/client.h"
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"

@@ -24,7 +24,6 @@
 #include "lib/system/log.h"
 #include "repl/primary/replicas.h"
 #include "repl/feed.h"
-#include "server/clients/client.h"
 #include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
 #include "server/config/config_engine.h"

@@ -5,7 +5,6 @@
 #include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 #include "lib/system/version.h"
 #include "lib/text/number.h"
 #include <endian.h>

@@ -19,7 +19,6 @@
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
-#include "server/config/settings.h"
 #include "server/maxmemory.h"
 #include "server/role.h"
 #include "server/server.h"

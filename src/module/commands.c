@@ -2,13 +2,10 @@
 #include "module/commands.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 #include "module/blocked.h"
 #include "module/context.h"
-#include "server/clients/client.h"
 #include "server/command/command_names.h"
 #include "server/command/command_syntax.h"
-#include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include "server/server.h"
 #include <ctype.h>

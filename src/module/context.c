@@ -1,9 +1,6 @@
 /* context.c: see context.h. */
 #include "module/context.h"
-#include "lib/system/log.h"
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
-#include "server/clients/client.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"

@@ -6,7 +6,6 @@
  * address of a function that tells whose it is: those of a library that is about to be closed are removed. */
 #include "lib/system/memory.h"
 #include "module/module.h"
-#include "module/threads.h"
 #include "net/event_loop.h"
 #include "server/command/dispatch.h"
 #include "server/config/config.h"

@@ -3,7 +3,6 @@
 #include "module/events.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
-#include "module/blocked.h"
 #include "module/context.h"
 #include "module/keys.h"
 #include "repl/history.h"

@@ -1,7 +1,6 @@
 /* forks.c: a module works on a copy of the data set in a child process. The process that forks must be the main thread.
  */
 #include "lib/system/log.h"
-#include "lib/system/must.h"
 #include "module/module.h"
 #include "server/process/child.h"
 #include <errno.h>

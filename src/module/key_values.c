@@ -1,6 +1,5 @@
 /* key_values.c: lists, hashes and sorted sets of open keys. See keys.h. */
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 #include "module/keys.h"
 #include "store/hash.h"
 #include "store/list_type.h"

@@ -2,7 +2,6 @@
 #include "module/keys.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 #include "server/clients/blocking.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"

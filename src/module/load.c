@@ -15,7 +15,6 @@
 #include "module/threads.h"
 #include "module/types.h"
 #include "script/script_run.h"
-#include "server/server.h"
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/stat.h>

@@ -1,6 +1,5 @@
 /* memory.c: memory of modules: it is counted and limited like the server's own. */
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 #include "module/context.h"
 
 void *api_Alloc(size_t bytes) {

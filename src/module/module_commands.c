@@ -8,7 +8,6 @@
 #include "module/info.h"
 #include "module/module.h"
 #include "module/users.h"
-#include "server/clients/client.h"
 #include "server/command/help.h"
 #include "server/command/spec.h"
 #include "server/config/config.h"

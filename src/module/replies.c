@@ -1,11 +1,9 @@
 /* replies.c: ReplyWith*: a module writes the reply of its command, straight into the client's output. */
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
-#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "module/call_reply.h"
 #include "module/context.h"
-#include "server/clients/client.h"
 #include <math.h>
 #include <stdio.h>
 

@@ -15,7 +15,6 @@
 #include "server/command/dispatch.h"
 #include "server/config/config.h"
 #include "server/config/settings.h"
-#include "server/maxmemory.h"
 #include "server/process/child.h"
 #include "server/role.h"
 #include "server/server.h"

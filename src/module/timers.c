@@ -1,5 +1,4 @@
 /* timers.c: timers of modules: one call each, some milliseconds from now. */
-#include "lib/structures/hashtable.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"

@@ -2,8 +2,6 @@
  *
  * The walk (store/relocate_keys.h) passes a cursor: 0 at first, then what the last call returned. The cursor of the
  * module may be 0 at any time, so what the walk gets is one more. */
-#include "lib/system/clock.h"
-#include "lib/system/memory.h"
 #include "module/types.h"
 #include "server/defrag.h"
 

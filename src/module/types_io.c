@@ -13,7 +13,6 @@
 #include "module/types.h"
 #include "resp/request.h"
 #include "server/command/command.h"
-#include "store/keyspace.h"
 #include <endian.h>
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 #include "lib/system/background.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
-#include "lib/system/memory.h"
 #include "lib/system/ticks.h"
 #include "lib/text/number.h"
 #include "persistence/aof_private.h"

@@ -7,7 +7,6 @@
 #include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "persistence/aof_private.h"
-#include "resp/request.h"
 #include "server/command/propagation_writer.h"
 #include <errno.h>
 #include <limits.h>

@@ -13,7 +13,6 @@
  * temp-appendonly.aof.incr, which is in no manifest. */
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
-#include "lib/system/memory.h"
 #include "persistence/aof_private.h"
 #include "persistence/persistence.h"
 #include "persistence/background_save.h"

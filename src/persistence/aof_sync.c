@@ -32,7 +32,6 @@
 #include "lib/system/thread.h"
 #include "persistence/aof_private.h"
 #include "server/clients/reply_barrier.h"
-#include "server/command/propagate.h"
 #include "server/process/child.h"
 #include "server/stats/latency_monitor.h"
 #include <errno.h>

@@ -5,7 +5,6 @@
 #include "persistence/persistence.h"
 #include "persistence/snapshot.h"
 #include "server/clients/client.h"
-#include "server/command/command.h"
 #include "server/debug/debug.h"
 #include "server/role.h"
 #include <errno.h>

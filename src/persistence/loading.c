@@ -15,7 +15,6 @@
 #include "persistence/save_points.h"
 #include "persistence/snapshot.h"
 #include "server/clients/client.h"
-#include "server/clients/transactions.h"
 #include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"

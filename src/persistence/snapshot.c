@@ -1,22 +1,17 @@
 /* snapshot.c: see snapshot.h. Also starts background saves from the cron, saves on SHUTDOWN and FLUSHALL, and refuses
  * writes after a failed save. */
 #include "persistence/snapshot.h"
-#include "formats/rdb_file.h"
 #include "lib/system/clock.h"
 #include "lib/system/file.h"
 #include "lib/system/log.h"
-#include "lib/system/random.h"
 #include "lib/system/ticks.h"
 #include "persistence/persistence.h"
 #include "persistence/save_points.h"
-#include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/process/child.h"
 #include "server/process/process.h"
 #include "server/cluster_hooks.h"
-#include "server/repl_hooks.h"
-#include "server/script_hooks.h"
 #include "server/server_events.h"
 #include "server/stats/latency_monitor.h"
 #include <errno.h>

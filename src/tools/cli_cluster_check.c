@@ -1,6 +1,5 @@
 /* cli_cluster_check.c: checks that the nodes agree, that no slot is open, and that each slot has one owner. */
 #include "tools/cli_cluster.h"
-#include "tools/cli_cluster_options.h"
 
 /* Warns about the slots of a node that are open in one direction, and adds them to `open`. */
 static void open_slots_collect(const struct cli_cluster *c, const struct cli_node *node, bool importing,

@@ -1,7 +1,6 @@
 /* cli_cluster_create.c: creates a cluster from empty nodes. cli_cluster_plan.c assigns the slots. */
 #include "lib/system/memory.h"
 #include "tools/cli_cluster.h"
-#include "tools/cli_cluster_options.h"
 #include <stdlib.h>
 #include <unistd.h>
 

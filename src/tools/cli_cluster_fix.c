@@ -3,7 +3,6 @@
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "tools/cli_cluster.h"
-#include "tools/cli_cluster_options.h"
 #include <stdlib.h>
 
 /* --- The primaries, as the plans count them --- */

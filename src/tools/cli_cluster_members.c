@@ -1,7 +1,6 @@
 /* cli_cluster_members.c: add-node and del-node. */
 #include "lib/system/memory.h"
 #include "tools/cli_cluster.h"
-#include "tools/cli_cluster_options.h"
 
 /* --- add-node --- */
 

@@ -2,7 +2,6 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "tools/cli_cluster.h"
-#include "tools/cli_cluster_options.h"
 #include <stdlib.h>
 
 /* --- reshard --- */

@@ -1,6 +1,5 @@
 /* cli_cluster_show.c: what valkey-cli --cluster shows: messages, prompts, nodes as text and as JSON. */
 #include "tools/cli_cluster.h"
-#include "tools/cli_cluster_options.h"
 #include <stdarg.h>
 #include <stdlib.h>
 

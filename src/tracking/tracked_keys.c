@@ -12,7 +12,6 @@
 #include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
-#include "server/clients/client.h"
 #include "server/stats/stats.h"
 #include "store/keyspace.h"
 #include "tracking/invalidation.h"

@@ -18,7 +18,6 @@
 #include "server/clients/user.h"
 #include "server/command/propagate.h"
 #include "server/maxmemory.h"
-#include "server/command/command.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/store_events.h"

@@ -5,7 +5,6 @@
  * costs latency. */
 #include "net/rdma/send.h"
 #include "lib/system/clock.h"
-#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "net/rdma/announce.h"

@@ -12,7 +12,6 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
 #include "repl/feed.h"
 #include "repl/primary/replicas.h"
 #include "repl/quorum/quorum.h"

@@ -5,7 +5,6 @@
 #include "lib/system/memory.h"
 #include "repl/settings.h"
 #include "server/role.h"
-#include "server/stats/stats.h"
 #include <stdio.h>
 
 struct awaited_channel {

@@ -6,7 +6,6 @@
 #include "repl/primary/primary.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
-#include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "repl/feed.h"
 #include "repl/history.h"
@@ -16,12 +15,9 @@
 #include "repl/primary/wait.h"
 #include "repl/quorum/quorum.h"
 #include "repl/settings.h"
-#include "server/command/dispatch.h"
 #include "server/process/child.h"
-#include "server/command/command.h"
 #include "server/role.h"
 #include "server/server_events.h"
-#include "server/stats/errorstats.h"
 #include "server/stats/stats.h"
 #include <stdio.h>
 #include <string.h>

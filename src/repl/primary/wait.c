@@ -11,7 +11,6 @@
 #include "repl/primary/wait.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
 #include "persistence/aof.h"
 #include "repl/feed.h"
 #include "repl/primary/replicas.h"

@@ -4,7 +4,6 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
-#include "net/rdma/rdma.h"
 #include "net/rdma/read.h"
 #include "repl/pull/arena.h"
 #include "repl/pull/reads.h"

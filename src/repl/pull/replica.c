@@ -1,7 +1,6 @@
 /* replica.c: see replica.h. */
 #include "repl/pull/replica.h"
 #include "lib/system/clock.h"
-#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "net/reply_line.h"

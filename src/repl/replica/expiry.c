@@ -13,7 +13,6 @@
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include "server/db_key.h"
-#include "server/command/command.h"
 #include "server/role.h"
 #include "server/store_events.h"
 

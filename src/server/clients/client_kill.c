@@ -1,6 +1,5 @@
 /* client_kill.c: CLIENT KILL, in its old form (an address) and with filters. */
 #include "server/clients/client_private.h"
-#include "server/command/command.h"
 
 void client_kill_run(struct call *call) {
     bool old_form = call->argc == 3;
