@@ -86,7 +86,8 @@ void membership_change(struct node *node) {
     if (!world_runs(node)) return;
     bool replica = node_is_replica(cluster_of(node)->myself);
     /* While slots are being moved to a primary, it has keys and refuses. */
-    if (replica ? membership_may_lose_data(node) : is_lone(node) && !moving_has_keys(node)) reset(node, world_random(2));
+    if (replica ? membership_may_lose_data(node) : is_lone(node) && !moving_has_keys(node))
+        reset(node, world_random(2));
 }
 
 /* --- The administrator brings servers back --- */
