@@ -79,11 +79,6 @@ static void register_features(enum program program) {
         features_register(in_use);
 }
 
-static void version_print(void) {
-    printf("Valkey server v=%s sha=%s:%d malloc=%s bits=%d build=%s\n", SERVER_VERSION, git_commit, git_dirty,
-           mem_allocator(), (int)sizeof(void *) * 8, process_build_id());
-}
-
 static void help_print(FILE *to, const char *program) {
     fprintf(to,
             "Usage: %s [/path/to/valkey.conf] [options] [-]\n"
@@ -109,7 +104,8 @@ static void early_arguments(int argc, char **argv) {
     if (argc < 2) return;
     const char *first = argv[1];
     if (strcmp(first, "-v") == 0 || strcmp(first, "--version") == 0) {
-        version_print();
+        printf("Valkey server v=%s sha=%s:%d malloc=%s bits=%d build=%s\n", SERVER_VERSION, git_commit, git_dirty,
+               mem_allocator(), (int)sizeof(void *) * 8, process_build_id());
         exit(0);
     }
     if (strcmp(first, "-h") == 0 || strcmp(first, "--help") == 0) {

@@ -160,10 +160,6 @@ static bool read_request(struct call *call, const struct blob_texts *texts, bool
 
 /* --- The transfer --- */
 
-static bool is_ahead(const struct set_wait *wait) {
-    return wait->ahead.over != NULL;
-}
-
 static void set_over(void *state) {
     struct set_wait *wait = state;
     if (wait->transfer) transfer_forget(wait->transfer);
@@ -232,7 +228,7 @@ static void overtake(const struct set_wait *by) {
     list_each(&sets, link) {
         struct set_wait *wait = container_of(link, struct set_wait, link);
         if (wait == by) return;
-        if (!is_ahead(wait) && wait->db == by->db && slice_equal((struct slice){wait->key, wait->key_len}, key))
+        if (!wait->ahead.over && wait->db == by->db && slice_equal((struct slice){wait->key, wait->key_len}, key))
             wait->overtaken = true;
     }
 }

@@ -87,10 +87,6 @@ static void count_received(struct bus_stats *stats, unsigned type, size_t len) {
     if (type == BUS_MODULE) stats->module_bytes_received += len;
 }
 
-static bool is_dropped(const struct bus_debug *debug, unsigned type) {
-    return debug->drop == BUS_DROP_ALL || (debug->drop >= 0 && (unsigned)debug->drop == type);
-}
-
 /* A whole message. */
 static void take_message(struct bus_link *link, const uint8_t *bytes, size_t len, unsigned type) {
     struct bus *bus = link->bus;
@@ -100,7 +96,7 @@ static void take_message(struct bus_link *link, const uint8_t *bytes, size_t len
     log_debug("--- Processing packet of type %s, %zu bytes", bus_type_name(type), len);
     enum bus_verdict verdict = bus_decode(bytes, len, &message, &bad_id);
     if (verdict == BUS_IGNORED) return;
-    if (is_dropped(&bus->debug, type)) {
+    if (bus->debug.drop == BUS_DROP_ALL || (bus->debug.drop >= 0 && (unsigned)bus->debug.drop == type)) {
         log_warning("Dropping packet of type %s that matches debug drop filter", bus_type_name(type));
         if (!bus->debug.close_on_drop) {
             if (verdict == BUS_ACCEPTED) bus->events->dropped(link, &message);

@@ -86,12 +86,6 @@ static void count_stream(const struct call *call, uint64_t ticks) {
     }
 }
 
-static void count_script_command(const struct call *call) {
-    const struct memory_output *replies = container_of(call->reply->out, struct memory_output, out);
-    if (call->slot >= 0) costs[call->slot].bytes_out += memory_output_slice(replies).len;
-    own_slot = any_slot() ? -1 : call->slot;
-}
-
 static void count_request(struct costs *of, const struct call *call) {
     struct client *client = call->client;
     if (client->flags & CLIENT_CALLED_AGAIN) {
@@ -108,7 +102,9 @@ static void after_call(struct call *call, uint64_t ticks) {
     const struct client *client = call->client;
     if (!call_watched || call->blocked) return;
     if (client->flags & CLIENT_INTERNAL) {
-        count_script_command(call);
+        const struct memory_output *replies = container_of(call->reply->out, struct memory_output, out);
+        if (call->slot >= 0) costs[call->slot].bytes_out += memory_output_slice(replies).len;
+        own_slot = any_slot() ? -1 : call->slot;
         return;
     }
     if (!client->conn) return;

@@ -91,11 +91,6 @@ static void fields_update(struct view *view, uint64_t offset) {
 
 /* --- The kept replies --- */
 
-static void invalidate(void) {
-    for (struct view *view = &views[0][0][0]; view < &views[0][0][0] + sizeof views / sizeof *view; view++)
-        view->valid = false;
-}
-
 typedef void view_maker(struct view *view, struct reply *reply, struct endpoint_view endpoint, uint64_t offset);
 
 /* The text of a view as of now. */
@@ -103,7 +98,8 @@ static struct slice view_text(enum view_kind kind, struct endpoint_view endpoint
     uint64_t offset = own_offset();
     if (made_from.cluster != this_cluster || made_from.view_version != this_cluster->view_version ||
         made_from.options_version != cluster_options.version || made_from.has_offset != (offset != 0)) {
-        invalidate();
+        for (struct view *view = &views[0][0][0]; view < &views[0][0][0] + sizeof views / sizeof *view; view++)
+            view->valid = false;
         made_from.cluster = this_cluster;
         made_from.view_version = this_cluster->view_version;
         made_from.options_version = cluster_options.version;

@@ -40,13 +40,6 @@ static void randomkey_run(struct call *call) {
     }
 }
 
-/* The table must not change during the scan, so expired keys are collected and deleted afterwards, unless this server
- * keeps them: a replica waits for its primary's DEL. */
-static void scan_remember_expired(struct scan *scan, struct slice key) {
-    mem_grow(scan->expired, scan->expired_count, scan->expired_capacity, 16);
-    scan->expired[scan->expired_count++] = (struct slice){mem_strndup(key.data, key.len), key.len};
-}
-
 static void scan_seen(void *context, struct entry *entry) {
     struct scan *scan = context;
     scan->sampled++;
@@ -55,7 +48,10 @@ static void scan_seen(void *context, struct entry *entry) {
     if (scan->type != -1 && (int)entry_type(entry) != scan->type) return;
     if (scan->extension && extension_of(entry)->type != scan->extension) return;
     if (entry_is_expired(entry)) {
-        scan_remember_expired(scan, key);
+        /* The table must not change during the scan, so expired keys are collected and deleted afterwards, unless this
+         * server keeps them: a replica waits for its primary's DEL. */
+        mem_grow(scan->expired, scan->expired_count, scan->expired_capacity, 16);
+        scan->expired[scan->expired_count++] = (struct slice){mem_strndup(key.data, key.len), key.len};
         return;
     }
     reply_bulk(scan->reply, key);

@@ -170,12 +170,6 @@ static bool read_resize(struct load *load) {
     return true;
 }
 
-static void key_arrived(struct load *load) {
-    load->slot_capacity += RESIZE_STEP;
-    if (++load->arrived == load->expanded && load->expanded < load->announced_keys)
-        expand_db(load, load->expanded * RESIZE_STEP);
-}
-
 static bool read_slot_sizes(struct load *load) {
     uint64_t slot = rdb_read_length(&load->in), keys = rdb_read_length(&load->in), expires = rdb_read_length(&load->in);
     if (load->source->failed) return false;
@@ -254,10 +248,6 @@ static bool flush(struct load *load) {
     return bulk_flush(&load->bulk) || fail_duplicate(load, entry_key(load->bulk.duplicate));
 }
 
-static bool is_expired(const struct load *load) {
-    return load->params->skip_expired && load->expire_at >= 0 && load->expire_at < clock_data_ms();
-}
-
 /* A hash with field expiration is added to the database while it is read, so its key must be deleted first. */
 static bool prepare_key(struct load *load, struct slice key) {
     enum { AS_IT_IS = LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE };
@@ -286,7 +276,7 @@ static bool read_key(struct load *load, uint8_t type) {
             load->result->empty++;
             if (load->params->key_empty) load->params->key_empty(load->params->context, key);
         }
-    } else if (is_expired(load)) {
+    } else if (load->params->skip_expired && load->expire_at >= 0 && load->expire_at < clock_data_ms()) {
         load->result->expired++;
         if (attached)
             db_delete(load->db, key, false);
@@ -304,7 +294,9 @@ static bool read_key(struct load *load, uint8_t type) {
             if (!flush(load)) return false;
             load->params->key_added(load->params->context, load->db, key);
         }
-        key_arrived(load);
+        load->slot_capacity += RESIZE_STEP;
+        if (++load->arrived == load->expanded && load->expanded < load->announced_keys)
+            expand_db(load, load->expanded * RESIZE_STEP);
         load->result->keys++;
         load->result->expires += load->expire_at >= 0;
     }

@@ -266,18 +266,15 @@ static void remote_flush(struct connection *conn) {
 
 static void show_next(struct remote *r);
 
-static void show_failure(struct remote *r) {
-    r->conn.state = CONN_ENDED;
-    r->error_note = mem_strdup(strerror(r->conn.error));
-    r->conn.events->closed(&r->conn);
-}
-
 static uint64_t show_resume(struct event_timer *timer) {
     struct remote *r = container_of(timer, struct remote, resume);
-    if (r->conn.error && r->conn.state == CONN_OPEN)
-        show_failure(r);
-    else
+    if (r->conn.error && r->conn.state == CONN_OPEN) {
+        r->conn.state = CONN_ENDED;
+        r->error_note = mem_strdup(strerror(r->conn.error));
+        r->conn.events->closed(&r->conn);
+    } else {
         show_next(r);
+    }
     return 0;
 }
 

@@ -19,10 +19,6 @@ static struct socket_connection *socket_accept(struct event_loop *loop, const st
     return s;
 }
 
-static void socket_accept_start(struct socket_connection *s) {
-    if (s->conn.state == CONN_OPEN) socket_update_interest(s);
-}
-
 /* Handshakes of accepted connections. The owner learns of a connection when its handshake is complete. */
 
 static void arrival_end(struct socket_connection *s) {
@@ -68,7 +64,7 @@ static void arrival_report(struct socket_connection *s, struct socket_listener *
         listener->listener.accepted(&listener->listener, &s->conn);
     else
         arrived(&s->conn);
-    socket_accept_start(s);
+    if (s->conn.state == CONN_OPEN) socket_update_interest(s);
 }
 
 static void arrival_ready(struct event_io *event, int mask) {
@@ -106,11 +102,6 @@ static void arrival_begin(struct socket_connection *s, struct socket_listener *l
     s->needs_certificate = listener && listener->listener.needs_certificate;
     if (!s->io->start(s) || event_io_set(s->conn.loop, &s->event, s->fd, EVENT_READ, arrival_ready) < 0)
         arrival_fail(s, ENOMEM);
-}
-
-static void arrivals_drop(struct socket_listener *l) {
-    list_each_entry(&socket_pool_of(l->listener.loop)->handshakes, struct socket_connection, pool_link, s)
-        if (s->arrival->listener == l) socket_arrival_drop(s);
 }
 
 /* --- Listening --- */
@@ -203,7 +194,8 @@ static void listener_stop(struct listener *listener) {
     l->closed = true;
     event_io_remove(listener->loop, &l->event);
     event_timer_cancel(listener->loop, &l->retry);
-    arrivals_drop(l);
+    list_each_entry(&socket_pool_of(l->listener.loop)->handshakes, struct socket_connection, pool_link, s)
+        if (s->arrival->listener == l) socket_arrival_drop(s);
     if (l->release) l->release(l);
     /* A child process that was just forked holds the descriptor as well. The address must be free all the same. */
     shutdown(l->fd, SHUT_RDWR);

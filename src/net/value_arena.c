@@ -320,11 +320,6 @@ static bool is_surplus(const struct region *region) {
     return arena.stats.mapped - region->shown.size >= peak;
 }
 
-static void note_peak(void) {
-    size_t used = arena.stats.mapped - arena.empty_bytes;
-    if (used > arena.peak) arena.peak = used;
-}
-
 static bool region_may_go(struct region *region) {
     if (!is_surplus(region) || region->shown.holders) return false;
     list_remove(&arena.regions, &region->link);
@@ -462,7 +457,8 @@ static struct region *take_units(size_t count, uint32_t *first) {
     }
     if (found->free_units == found->units) {
         arena.empty_bytes -= found->shown.size;
-        note_peak();
+        size_t used = arena.stats.mapped - arena.empty_bytes;
+        if (used > arena.peak) arena.peak = used;
     }
     must_within(count, found->free_units);
     set_bits(found->bits, *first, (uint32_t)count, true);
@@ -693,12 +689,6 @@ static void cache_put(uint32_t class, void *block) {
 
 /* --- While a child reads --- */
 
-/* Blocks that the child may still read wait here. */
-static void defer(void *block) {
-    mem_grow(arena.deferred, arena.deferred_count, arena.deferred_capacity, 1024);
-    arena.deferred[arena.deferred_count++] = block;
-}
-
 struct deferred_blocks {
     size_t count;
     void **blocks;
@@ -787,10 +777,12 @@ void value_arena_give(void *block) {
         return;
     }
     lock_arena();
-    if (waits && !is_fresh(block, owner))
-        defer(block);
-    else
+    if (waits && !is_fresh(block, owner)) { /* the child may still read it */
+        mem_grow(arena.deferred, arena.deferred_count, arena.deferred_capacity, 1024);
+        arena.deferred[arena.deferred_count++] = block;
+    } else {
         give_block(block);
+    }
     unlock_arena();
 }
 

@@ -58,12 +58,6 @@ static void write_methods(struct output *out) {
     info_line(out, "forkless_write_pauses:%llu", ull(forkless.pauses));
 }
 
-static void write_other_forks(struct output *out) {
-    info_line(out, "module_fork_in_progress:%d", child_kind() == CHILD_MODULE);
-    info_line(out, "module_fork_last_cow_size:%llu", ull(child_last_module_cow()));
-    info_line(out, "slot_migration_fork_in_progress:%d", child_kind() == CHILD_SLOTS);
-}
-
 static void write_loading(struct output *out) {
     const struct loading_state *s = &loading_state;
     uint64_t loaded = s->loaded < s->total ? s->loaded : s->total;
@@ -82,7 +76,9 @@ static void write_persistence(struct output *out) {
     write_child(out);
     write_snapshots(out);
     aof_info(out);
-    write_other_forks(out);
+    info_line(out, "module_fork_in_progress:%d", child_kind() == CHILD_MODULE);
+    info_line(out, "module_fork_last_cow_size:%llu", ull(child_last_module_cow()));
+    info_line(out, "slot_migration_fork_in_progress:%d", child_kind() == CHILD_SLOTS);
     aof_info_sizes(out);
     if (server_is_loading()) write_loading(out);
     write_methods(out);

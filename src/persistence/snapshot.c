@@ -213,10 +213,6 @@ static void save_succeeded(uint64_t cow) {
     snapshot_state.last_cow = cow;
     set_failed(false);
 }
-static void report_end(bool success) {
-    listeners_call(&listeners, struct snapshot_listener, done, success);
-}
-
 static void child_done(const struct background_save *save, int status, int signal) {
     if (signal) {
         log_warning("Background saving terminated by signal %d", signal);
@@ -250,7 +246,7 @@ static void snapshot_done(struct background_save *save, int status, int signal) 
         thread_done(status, signal);
     else
         child_done(save, status, signal);
-    report_end(!signal && !status);
+    listeners_call(&listeners, struct snapshot_listener, done, !signal && !status);
 }
 
 static const struct background_save_ops snapshot_ops = {

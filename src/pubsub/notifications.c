@@ -43,12 +43,6 @@ static void notifications_on_event(struct notify_listener *self, struct db *db, 
 }
 static struct notify_listener listener = {.event = notifications_on_event};
 
-static void receive(void) {
-    notify_listen(&listener);
-    /* Without K or E no class is published. */
-    notify_set_classes(&listener, wanted & (BY_KEY | BY_EVENT) ? wanted & ~(uint32_t)(BY_KEY | BY_EVENT) : 0);
-}
-
 static const char *set_events(const struct config_option *option, int count, const struct slice *words) {
     uint32_t set = 0;
     if (count > 1) return "wrong number of arguments";
@@ -60,7 +54,9 @@ static const char *set_events(const struct config_option *option, int count, con
         set |= class;
     }
     wanted = set;
-    receive();
+    notify_listen(&listener);
+    /* Without K or E no class is published. */
+    notify_set_classes(&listener, wanted & (BY_KEY | BY_EVENT) ? wanted & ~(uint32_t)(BY_KEY | BY_EVENT) : 0);
     return NULL;
 }
 

@@ -50,9 +50,6 @@ static struct {
 static struct repl_stream_block *block_of(struct list_link *link) {
     return link ? container_of(link, struct repl_stream_block, link) : NULL;
 }
-static struct repl_stream_block *first_block(void) {
-    return block_of(list_first(&stream.blocks));
-}
 static struct repl_stream_block *last_block(void) {
     return stream.blocks.len ? block_of(stream.blocks.head.prev) : NULL;
 }
@@ -87,26 +84,18 @@ static struct repl_stream_block *block_new(size_t size, int64_t offset) {
     return block;
 }
 
-static size_t block_capacity(const struct repl_stream_block *block) {
-    return block->memory - sizeof *block;
-}
-
 /* Lets the output write to the end of the last block, which must not be a blob. */
 static void output_attach(struct repl_stream_block *block) {
     stream.out.pos = block->data + block->len;
-    stream.out.end = block->data + block_capacity(block);
-}
-
-/* Stores the length of the last block, which does not grow any more. */
-static void finish_last(void) {
-    struct repl_stream_block *last = last_block();
-    if (last) last->len = block_len(last);
-    stream.out.pos = stream.out.end = NULL;
+    stream.out.end = (char *)block + block->memory;
 }
 
 static void append_block(struct repl_stream_block *block) {
     must_equal(block->offset, stream_end());
-    finish_last();
+    /* The last block does not grow any more. */
+    struct repl_stream_block *last = last_block();
+    if (last) last->len = block_len(last);
+    stream.out.pos = stream.out.end = NULL;
     list_append(&stream.blocks, &block->link);
     if (!block->blob) output_attach(block);
 }
@@ -114,7 +103,8 @@ static void append_block(struct repl_stream_block *block) {
 static void free_unread_blocks(void) {
     struct repl_stream_block *block;
     bool keep_last = stream.readers.len || stream.backlog.block;
-    while ((block = first_block()) && !block->pins && block != stream.mark && !(keep_last && block == last_block())) {
+    while ((block = block_of(list_first(&stream.blocks))) && !block->pins && block != stream.mark &&
+           !(keep_last && block == last_block())) {
         list_remove(&stream.blocks, &block->link);
         must_within(block->memory, stream.memory);
         stream.memory -= block->memory;

@@ -139,11 +139,6 @@ struct code_list {
     struct slice *items;
     size_t count, capacity;
 };
-static void code_list_free(struct code_list *list) {
-    for (size_t i = 0; i < list->count; i++) mem_free((void *)(uintptr_t)list->items[i].data);
-    mem_free(list->items);
-}
-
 /* Reads the libraries of a payload. False: it is malformed. */
 static bool payload_read(struct source *source, struct code_list *list) {
     struct rdb_reader in;
@@ -198,7 +193,8 @@ static void restore_run(struct call *call) {
         call->dirty++;
         reply_ok(call->reply);
     }
-    code_list_free(&list);
+    for (size_t i = 0; i < list.count; i++) mem_free((void *)(uintptr_t)list.items[i].data);
+    mem_free(list.items);
     source_free(&source);
 }
 

@@ -336,11 +336,6 @@ static void command_list(int argc, const struct slice *argv) {
     show_sources(around, context);
 }
 
-static void breakpoint_remove(int index) {
-    debugger.breakpoint_count--;
-    for (int i = index; i < debugger.breakpoint_count; i++) debugger.breakpoints[i] = debugger.breakpoints[i + 1];
-}
-
 static void breakpoint_change(int64_t line) {
     if (line == 0) {
         debugger.breakpoint_count = 0;
@@ -348,7 +343,8 @@ static void breakpoint_change(int64_t line) {
     } else if (line < 0) {
         for (int i = 0; i < debugger.breakpoint_count; i++) {
             if (line + debugger.breakpoints[i]) continue;
-            breakpoint_remove(i);
+            debugger.breakpoint_count--;
+            for (; i < debugger.breakpoint_count; i++) debugger.breakpoints[i] = debugger.breakpoints[i + 1];
             script_session_format("Breakpoint removed.");
             return;
         }

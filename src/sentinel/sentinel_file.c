@@ -31,9 +31,6 @@ struct sentinel_line {
 static struct sentinel_line *lines, **lines_end = &lines;
 static bool skipped; /* the file had lines that were left out */
 
-static struct slice copy_of(struct slice text) {
-    return (struct slice){mem_strndup(text.data, text.len), text.len};
-}
 static const char *keep_line(int count, const struct slice *words) {
     struct slice text;
     struct sentinel_line *line = mem_calloc(1, sizeof *line);
@@ -41,7 +38,8 @@ static const char *keep_line(int count, const struct slice *words) {
     line->text = mem_strndup(text.data, text.len);
     line->count = count;
     line->words = mem_calloc((size_t)count + 1, sizeof *line->words);
-    for (int i = 0; i < count; i++) line->words[i] = copy_of(words[i]);
+    for (int i = 0; i < count; i++)
+        line->words[i] = (struct slice){mem_strndup(words[i].data, words[i].len), words[i].len};
     *lines_end = line;
     lines_end = &line->next;
     return NULL;

@@ -77,14 +77,10 @@ static void evaluate(uint64_t now) {
     if (percent && !state.walking && now >= state.rest_until_us) walk_begin(now);
 }
 
-static bool may_work(void) {
-    return !server_is_loading() && !dispatch_running() && !child_active();
-}
-
 /* Returns the microseconds until the next piece of work. */
 static uint64_t fire(struct event_timer *self) {
     uint64_t now = clock_monotonic_us();
-    if (!may_work()) return EVALUATE_US / 10;
+    if (server_is_loading() || dispatch_running() || child_active()) return EVALUATE_US / 10;
     if (now - state.evaluated_us >= EVALUATE_US) evaluate(now);
     if (!state.walking) return EVALUATE_US;
     uint64_t until = now + (uint64_t)cycle_us, ended;

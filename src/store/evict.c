@@ -47,12 +47,6 @@ static void candidate_fill(struct candidate *c, int db, struct slice key, uint64
     memcpy(c->key, key.data, key.len);
 }
 
-static void pool_clear(void) {
-    for (int i = 0; i < pool.count; i++) candidate_drop(&pool.at[pool.order[i]]);
-    pool.count = 0;
-    for (int i = 0; i < POOL_SIZE; i++) pool.order[i] = i;
-}
-
 static bool pool_has(int db, struct slice key, uint64_t score) {
     for (int i = 0; i < pool.count; i++) {
         const struct candidate *c = &pool.at[pool.order[i]];
@@ -121,7 +115,9 @@ static struct entry *pool_take(struct keyspace *k, bool volatile_only, struct db
 static struct entry *choose_best(struct keyspace *k, const struct eviction *eviction, bool volatile_only,
                                  struct db **db) {
     if (pool.kind != eviction->kind || pool.keyspace != k) {
-        pool_clear();
+        for (int i = 0; i < pool.count; i++) candidate_drop(&pool.at[pool.order[i]]);
+        pool.count = 0;
+        for (int i = 0; i < POOL_SIZE; i++) pool.order[i] = i;
         pool.kind = eviction->kind;
         pool.keyspace = k;
     }

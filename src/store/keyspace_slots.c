@@ -101,14 +101,10 @@ static void set_visible(struct keyspace *k, unsigned slot, bool visible) {
     }
 }
 
-static void expiring_leave_all(struct keyspace *k, unsigned slot) {
-    for (int i = 0; i < k->databases; i++)
-        if (db_expiring(&k->db[i])) slot_each_expiring(&k->db[i], slot, db_expiring_leave);
-}
-
 void keyspace_hide_slot(struct keyspace *k, unsigned slot) {
     if (slot_is_hidden(slot)) return;
-    expiring_leave_all(k, slot);
+    for (int i = 0; i < k->databases; i++)
+        if (db_expiring(&k->db[i])) slot_each_expiring(&k->db[i], slot, db_expiring_leave);
     set_visible(k, slot, false);
     slot_bitmap_set(&hidden_slots.slots, slot);
     hidden_slots.count++;

@@ -48,10 +48,6 @@ static void value_write(struct entry *e, struct string_value *v) {
     if (v->blob) blob_release(v->blob);
 }
 
-static bool shape_same(struct entry_shape a, struct entry_shape b) {
-    return a.expires == b.expires && a.embedded == b.embedded && a.value_len == b.value_len;
-}
-
 /* True: the value's bytes are in the entry or its blob, so that reshaping the entry or freeing its value would
  * invalidate them. */
 static bool value_lies_in(const struct string_value *v, const struct entry *e) {
@@ -70,7 +66,8 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **ref, s
     bool expires = expire_at == EXPIRE_KEEP ? entry_expires(e) : expire_at != EXPIRE_NONE;
     struct entry_shape shape = value_shape(v, expires), now = entry_shape_of(e);
     struct blob *rescued = NULL;
-    if (!shape_same(shape, now) || !shape.embedded) {
+    if (shape.expires != now.expires || shape.embedded != now.embedded || shape.value_len != now.value_len ||
+        !shape.embedded) {
         if (__builtin_expect(value_lies_in(v, e), 0)) {
             rescued = blob_copy(v->bytes);
             v->bytes = blob_slice(rescued);

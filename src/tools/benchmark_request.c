@@ -166,11 +166,6 @@ static inline void six_digits_write(char *at, uint32_t value) {
         at[i + 1] = (char)('0' + pair % 10);
     }
 }
-static inline void digits_write(char *at, uint64_t value) {
-    six_digits_write(at, (uint32_t)(value / 1000000));
-    six_digits_write(at + DIGITS / 2, (uint32_t)(value % 1000000));
-}
-
 static void number_write(char *at, size_t digits, uint64_t value) {
     for (; digits > 0; value /= 10) at[--digits] = (char)('0' + value % 10);
 }
@@ -203,7 +198,8 @@ void request_patch(const struct bench_request *r, const struct bench_options *o,
                         : random_below(keyspace);
                 drawn |= 1u << patch->kind;
             }
-            digits_write(bytes + patch->offset, shared[patch->kind]);
+            six_digits_write(bytes + patch->offset, (uint32_t)(shared[patch->kind] / 1000000));
+            six_digits_write(bytes + patch->offset + DIGITS / 2, (uint32_t)(shared[patch->kind] % 1000000));
         }
     }
 }

@@ -478,13 +478,6 @@ static void run_watch(struct benchmark_run *run, struct benchmark_worker *worker
     }
 }
 
-/* The threads end shortly after the last request. Replaces samples after it by one at its time. */
-static void series_end(struct bench_series *series, const struct bench_result *result) {
-    const struct histogram *h = result->latencies;
-    while (series->count && series->samples[series->count - 1].seconds >= result->seconds) series->count--;
-    series_add(series, result->seconds, h->count, h->sum);
-}
-
 static void run_collect(struct benchmark_run *run, struct benchmark_worker *workers, int count,
                         struct bench_result *result) {
     uint64_t start = UINT64_MAX, end = 0;
@@ -497,7 +490,11 @@ static void run_collect(struct benchmark_run *run, struct benchmark_worker *work
         if (w->end_ns > end) end = w->end_ns;
     }
     result->seconds = end > start ? (double)(end - start) / 1e9 : 0;
-    series_end(&result->series, result);
+    /* The threads end shortly after the last request. One sample at its time replaces those after it. */
+    const struct histogram *h = result->latencies;
+    while (result->series.count && result->series.samples[result->series.count - 1].seconds >= result->seconds)
+        result->series.count--;
+    series_add(&result->series, result->seconds, h->count, h->sum);
     result->outcome = run->outcome;
     memcpy(result->error, run->error, sizeof result->error);
 }

@@ -140,11 +140,6 @@ static bool skip_module_aux(struct rdb_check *check) {
     return rdb_skip_items(&check->in);
 }
 
-static void key_ended(struct rdb_check *check) {
-    check->expire_at = check->type = -1;
-    check->name = (struct slice){NULL, 0};
-}
-
 static bool skip_module_value(struct rdb_check *check, bool expires, bool expired) {
     uint64_t began = source_offset(check->source);
     rdb_read_length(&check->in); /* the module and the version of its encoding */
@@ -189,7 +184,8 @@ static bool read_key(struct rdb_check *check, uint8_t type) {
         return false;
     check->expires += expires;
     check->expired += expired;
-    key_ended(check);
+    check->expire_at = check->type = -1;
+    check->name = (struct slice){NULL, 0};
     return true;
 }
 

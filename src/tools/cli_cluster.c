@@ -111,14 +111,6 @@ int cluster_option(struct cli_cluster_options *o, int argc, char **argv, int i) 
 
 /* --- Small subcommands --- */
 
-static int info_run(struct cli_cluster *c) {
-    return !cluster_show_summary(c);
-}
-
-static int check_run(struct cli_cluster *c) {
-    return !cluster_show_summary(c) || cluster_check(c, true, false) != 0;
-}
-
 static int fix_run(struct cli_cluster *c) {
     if (!cluster_show_summary(c)) return 1;
     cli_catch_interrupt(c->cli, true);
@@ -257,8 +249,8 @@ static int command_run(struct cli_cluster *c, enum subcommand command, int argc,
     char host[NODE_HOST_MAX];
     int port;
     switch (command) {
-    case CHECK: return check_run(c);
-    case INFO: return info_run(c);
+    case CHECK: return !cluster_show_summary(c) || cluster_check(c, true, false) != 0;
+    case INFO: return !cluster_show_summary(c);
     case FIX: return fix_run(c);
     case RESHARD: return cluster_reshard(c);
     case REBALANCE: return cluster_rebalance(c);

@@ -79,10 +79,6 @@ static void size_note(struct survey *survey, struct type *type, struct slice key
            (unsigned long long)size, type->unit);
 }
 
-static void warn(const char *command, struct slice key) {
-    fprintf(stderr, "Warning:  %s on '%.*s' failed (may have changed type)\n", command, (int)key.len, key.data);
-}
-
 static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
     size_t count = keys->count;
     struct type **types = mem_calloc(count + 1, sizeof *types);
@@ -119,7 +115,9 @@ static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
             if (reply->type == RESP_INTEGER)
                 size = (uint64_t)reply->integer;
             else if (reply->type == RESP_ERROR)
-                warn(survey->which == MODE_MEMKEYS ? "MEMORY USAGE" : types[i]->size_command, key);
+                fprintf(stderr, "Warning:  %s on '%.*s' failed (may have changed type)\n",
+                        survey->which == MODE_MEMKEYS ? "MEMORY USAGE" : types[i]->size_command, (int)key.len,
+                        key.data);
         }
         size_note(survey, types[i], key, size);
     }
@@ -207,12 +205,6 @@ static struct resp_value scan(struct survey *survey, const char *cursor) {
     return taken;
 }
 
-/* Lets a replica in a cluster serve reads. */
-static void allow_reads(struct cli *cli) {
-    const struct resp_value *reply = CLI_CALL(cli, "READONLY");
-    if (reply->type == RESP_ERROR && !strstr(reply->text.data, "cluster support disabled")) cli_refused("Error", reply);
-}
-
 int mode_keys(struct cli *cli, enum cli_mode which) {
     static struct survey static_survey;
     struct survey *survey = &static_survey;
@@ -234,7 +226,10 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
            "# average sizes per key type.  You can use -i 0.1 to sleep 0.1 sec\n"
            "# per 100 SCAN commands (not usually needed).\n\n",
            which == MODE_HOTKEYS ? "hot" : "biggest");
-    allow_reads(cli);
+    /* Lets a replica in a cluster serve reads. */
+    const struct resp_value *allowed = CLI_CALL(cli, "READONLY");
+    if (allowed->type == RESP_ERROR && !strstr(allowed->text.data, "cluster support disabled"))
+        cli_refused("Error", allowed);
     char cursor[32] = "0";
     for (uint64_t round = 1;; round++) {
         struct resp_value reply = scan(survey, cursor);

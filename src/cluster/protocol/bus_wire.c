@@ -134,9 +134,6 @@ const char *bus_type_name(unsigned type) {
 static bool has_gossip(unsigned type) {
     return type == BUS_PING || type == BUS_PONG || type == BUS_MEET;
 }
-static bool may_be_brief(unsigned type) {
-    return type == BUS_PING || type == BUS_PONG;
-}
 static bool may_be_light(unsigned type) {
     return type == BUS_PUBLISH || type == BUS_PUBLISHSHARD || type == BUS_MODULE;
 }
@@ -314,7 +311,7 @@ enum bus_verdict bus_decode(const uint8_t *bytes, size_t len, struct bus_message
     header->light = load16(bytes + AT_TYPE) & LIGHT_BIT;
     header->brief = load16(bytes + AT_TYPE) & BRIEF_BIT;
     if (header->light && (header->brief || !may_be_light(header->type))) return BUS_INVALID;
-    if (header->brief && !may_be_brief(header->type)) return BUS_INVALID;
+    if (header->brief && header->type != BUS_PING && header->type != BUS_PONG) return BUS_INVALID;
     if (load16(bytes + AT_VERSION) != BUS_VERSION) return BUS_IGNORED;
     if (header->brief)
         decode_brief_header(bytes, header);

@@ -344,16 +344,13 @@ void election_receive_request(struct cluster *cluster, struct cluster_node *send
                (unsigned long long)header->current_epoch);
 }
 
-/* A failed primary that answers again may have been replaced, and its successor may vote for another candidate in the
- * same epoch: two candidates could have a majority then. A primary without replicas is not replaced. */
-static bool may_be_replaced(const struct cluster_node *voter) {
-    return node_failed(voter) && voter->replica_count > 0;
-}
-
 void election_receive_vote(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
     struct election *election = &cluster->election;
     if (!election->sent || !node_votes(sender) || message->header.current_epoch < election->epoch) return;
-    if (sender->vote_epoch == election->epoch || may_be_replaced(sender)) return;
+    if (sender->vote_epoch == election->epoch) return;
+    /* A failed primary that answers again may have been replaced, and its successor may vote for another candidate in
+     * the same epoch: two candidates could have a majority then. A primary without replicas is not replaced. */
+    if (node_failed(sender) && sender->replica_count > 0) return;
     votes_needed(cluster);
     sender->vote_epoch = election->epoch;
     election->votes++;

@@ -110,12 +110,6 @@ void failure_tell_voters(struct cluster *cluster) {
     }
 }
 
-static void check_silence(struct cluster *cluster, struct cluster_node *node) {
-    int64_t now = cluster->now_ms;
-    if (min_i64(now - node->beat->ping_sent_ms, now - node->beat->data_received_ms) > cluster->settings.node_timeout_ms)
-        failure_suspect(cluster, node);
-}
-
 void failure_tick(struct cluster *cluster) {
     size_t kept = 0;
     for (size_t i = 0; i < cluster->failures.count; i++)
@@ -126,7 +120,10 @@ void failure_tick(struct cluster *cluster) {
         if (!cluster->nodes.beats[i].ping_sent_ms) continue;
         struct cluster_node *node = cluster->nodes.list[i];
         if (node->flags & (NODE_MYSELF | NODE_NOADDR | NODE_HANDSHAKE)) continue;
-        check_silence(cluster, node);
+        int64_t now = cluster->now_ms;
+        if (min_i64(now - node->beat->ping_sent_ms, now - node->beat->data_received_ms) >
+            cluster->settings.node_timeout_ms)
+            failure_suspect(cluster, node);
     }
 }
 

@@ -178,11 +178,6 @@ static bool search_read(struct call *call, struct search *search, const struct z
 
 /* --- Searching --- */
 
-static void results_add(struct results *results, const struct geo_found *found) {
-    mem_grow(results->items, results->count, results->capacity, 64);
-    results->items[results->count++] = *found;
-}
-
 /* False: enough members found. */
 static bool search_range(const struct search *search, const struct zset *zset, struct geo_range range,
                          struct results *results) {
@@ -196,7 +191,8 @@ static bool search_range(const struct search *search, const struct zset *zset, s
     while (count-- && zset_next(&it, &item)) {
         struct geo_found found = {.member = item.member, .score = item.score, .point = geo_decode_score(item.score)};
         if (!geo_contains(&search->shape, found.point, &found.distance)) continue;
-        results_add(results, &found);
+        mem_grow(results->items, results->count, results->capacity, 64);
+        results->items[results->count++] = found;
         if (search->any && results->count >= (size_t)search->count) return false;
     }
     return true;

@@ -61,13 +61,11 @@ static void index_source(const void *context, struct member_table *table) {
     while (source_next(&it, &item)) member_table_append(table, &item.member, item.score);
     source_iterate_end(&it);
 }
-static bool source_packed(const struct zset_source *source) {
-    return (source->kind == SOURCE_ZSET ? source->zset.encoding : source->set.encoding) == ENCODING_LISTPACK;
-}
 static bool source_score(struct zset_source *source, const struct listpack_value *member, double *score) {
     *score = 1;
     if (source->kind == SOURCE_NONE) return false;
-    if (source_packed(source) && member_index_wanted(&source->held, source->len, index_source, source)) {
+    if ((source->kind == SOURCE_ZSET ? source->zset.encoding : source->set.encoding) == ENCODING_LISTPACK &&
+        member_index_wanted(&source->held, source->len, index_source, source)) {
         const struct member *found = member_table_find(&source->held.table, member);
         if (found) *score = found->score;
         return found;

@@ -13,11 +13,6 @@ static void fail_connections(struct rdma_device *device, int error, const char *
         if (c->qp.device == device) rdma_connection_failed(c, error, why);
 }
 
-static void device_removed(struct rdma_device *device) {
-    rdma_device_set_removed(device);
-    fail_connections(device, ENODEV, RDMA_REMOVED);
-}
-
 /* Asynchronous events of the device: a port that goes down, an error of the device. All loops of the process share the
  * descriptor that reports them, so the loop that reads one passes it on to the others, and each checks whether it is
  * concerned. */
@@ -52,11 +47,12 @@ static void handle_async_event(const struct device_async_event *message) {
     struct rdma_shared *shared = NULL;
     if (type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED)
         shared = rdma_shared_find(device, message->event.element.srq);
-    if (type == IBV_EVENT_DEVICE_FATAL)
-        device_removed(device); /* removed or not, it does not work again in this state */
-    else if (type == IBV_EVENT_SRQ_LIMIT_REACHED && shared)
+    if (type == IBV_EVENT_DEVICE_FATAL) { /* removed or not, it does not work again in this state */
+        rdma_device_set_removed(device);
+        fail_connections(device, ENODEV, RDMA_REMOVED);
+    } else if (type == IBV_EVENT_SRQ_LIMIT_REACHED && shared) {
         receives_low(device, shared);
-    else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, message->event.element.cq) : shared != NULL)
+    } else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, message->event.element.cq) : shared != NULL)
         fail_connections(device, EIO, ibv_event_type_str(type));
 }
 

@@ -474,13 +474,6 @@ static void on_failed(struct rdma_connection *c, enum rdma_cm_event_type type, i
     rdma_connection_finish(c);
 }
 
-/* A device that is removed takes all its connections along. */
-static void removal_log(const struct rdma_cm_id *id) {
-    static _Thread_local struct log_limit limit = {.interval_us = 1000000};
-    char device[RDMA_NAME_MAX];
-    log_limited(&limit, LOG_LEVEL_WARNING, "RDMA: the device %s was removed", rdma_device_text(id, device));
-}
-
 static void rdma_cm_on_event(struct rdma_connection *c, enum rdma_cm_event_type type, int status,
                              const struct read_depths *depths) {
     if (c->finished || c->end_pending) return;
@@ -509,7 +502,10 @@ static void rdma_cm_on_event(struct rdma_connection *c, enum rdma_cm_event_type 
 /* Every identifier of the device gets this event. The first one removes the device's context and all its connections.
  */
 static void on_removal(struct rdma_loop *owner, struct rdma_cm_id *id) {
-    removal_log(id);
+    /* A device that is removed takes all its connections along. */
+    static _Thread_local struct log_limit limit = {.interval_us = 1000000};
+    char name[RDMA_NAME_MAX];
+    log_limited(&limit, LOG_LEVEL_WARNING, "RDMA: the device %s was removed", rdma_device_text(id, name));
     list_each_entry(&owner->listeners, struct rdma_listener, link, l) {
         if (l->id != id) continue;
         struct rdma_device *device = rdma_device_known(owner, id->verbs);

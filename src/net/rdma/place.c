@@ -231,17 +231,14 @@ void rdma_place_fail(struct rdma_connection *c) {
     }
 }
 
-static bool in_requests(const struct placement *placement, uint32_t seq) {
-    return placement->posted && rdma_seq_reached(placement->first_seq, seq) &&
-           rdma_seq_reached(seq, placement->last_seq);
-}
-
 bool rdma_place_holds(const struct rdma_connection *c, uint32_t seq, bool *reads) {
     const struct list *lists[] = {&c->send.placed, &c->send.places};
     for (int i = 0; i < 2; i++) {
         for (const struct list_link *link = lists[i]->head.next; link != &lists[i]->head; link = link->next) {
             const struct placement *placement = container_of(link, struct placement, link);
-            if (!in_requests(placement, seq)) continue;
+            if (!(placement->posted && rdma_seq_reached(placement->first_seq, seq) &&
+                  rdma_seq_reached(seq, placement->last_seq)))
+                continue;
             *reads = placement->from_peer;
             return true;
         }

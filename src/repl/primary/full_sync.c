@@ -87,22 +87,12 @@ void full_sync_next(void) {
     if (!dispatch_running()) full_sync_cron();
 }
 
-/* An RDB channel is not asked: it announces fewer capabilities, and a reader that finds no checksum does not check. */
-static bool needs_no_checksum(const struct replica *replica) {
-    return (replica->announced.rdb_channel || replica->announced.capabilities & CAPA_NO_CHECKSUM) &&
-           conn_is_encrypted(replica->client->conn);
-}
-
 /* While a snapshot is held for RDMA READ, replicas that would fetch the next one wait. */
 static struct replica *first_waiting(void) {
     list_each_entry(&replicas, struct replica, link, replica) {
         if (replica->state == REPLICA_WAITS && !(pull_active() && full_sync_pulls(replica))) return replica;
     }
     return NULL;
-}
-
-static bool snapshot_is_for(const struct replica *replica, const struct replica *first) {
-    return replica->state == REPLICA_WAITS && full_sync_is_shared(replica, first);
 }
 
 /* A Valkey replica retries immediately after an error. The error is delayed by REFUSAL_DELAY_MS, so that the replica
@@ -194,10 +184,14 @@ static void start_snapshot(void) {
                                    .without_keys = first->announced.filter & FILTER_NO_DATA,
                                    .without_libraries = first->announced.filter & FILTER_NO_FUNCTIONS};
     list_each_entry(&replicas, struct replica, link, replica) {
-        replica->copy.chosen = snapshot_is_for(replica, first);
+        replica->copy.chosen = replica->state == REPLICA_WAITS && full_sync_is_shared(replica, first);
         if (!replica->copy.chosen) continue;
         if (!(replica->announced.capabilities & CAPA_EOF)) by_socket = false;
-        if (!needs_no_checksum(replica)) content.unchecked = false;
+        /* An RDB channel is not asked: it announces fewer capabilities, and a reader that finds no checksum does not
+         * check. */
+        if (!(replica->announced.rdb_channel || replica->announced.capabilities & CAPA_NO_CHECKSUM) ||
+            !conn_is_encrypted(replica->client->conn))
+            content.unchecked = false;
         int version = full_sync_version(replica);
         if (version < content.version) content.version = version;
     }

@@ -173,11 +173,6 @@ static bool transfer_is_full(void) {
     return false;
 }
 
-static void transfer_pass(struct blob *piece) {
-    list_each_entry(&replicas, struct replica, link, replica)
-        if (replica->state == REPLICA_TRANSFER) replica_pass(replica, piece);
-}
-
 static void transfer_ready(struct event_io *io, int mask) {
     if (transfer_is_full()) {
         event_io_remove(server.loop, io); /* full_sync_send() resumes */
@@ -189,7 +184,8 @@ static void transfer_ready(struct event_io *io, int mask) {
     while (got < 0 && errno == EINTR);
     if (got > 0) {
         piece->len = (size_t)got;
-        transfer_pass(piece);
+        list_each_entry(&replicas, struct replica, link, replica)
+            if (replica->state == REPLICA_TRANSFER) replica_pass(replica, piece);
     }
     blob_release(piece);
     if (got > 0 || (got < 0 && errno == EAGAIN)) return;

@@ -147,13 +147,6 @@ static void replconf_rdma_port(struct call *call) {
     reply_status(call->reply, answer);
 }
 
-/* REPLCONF PULLED gets no reply. */
-static void replconf_pulled(struct call *call) {
-    struct replica *replica = replica_find(call->client);
-    int64_t chunks;
-    if (replica && parse_int64(call->argv[2], &chunks)) full_sync_pulled(replica, chunks);
-}
-
 static void replconf_run(struct call *call) {
     if (call->argc % 2 == 0) {
         reply_syntax_error(call->reply);
@@ -165,7 +158,9 @@ static void replconf_run(struct call *call) {
     }
     if (quorum_replconf(call)) return;
     if (call->argc == 3 && slice_is(call->argv[1], "pulled")) {
-        replconf_pulled(call);
+        struct replica *replica = replica_find(call->client); /* gets no reply */
+        int64_t chunks;
+        if (replica && parse_int64(call->argv[2], &chunks)) full_sync_pulled(replica, chunks);
         return;
     }
     for (int i = 1; i < call->argc; i += 2) {

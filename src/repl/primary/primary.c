@@ -133,13 +133,6 @@ void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsync
 
 /* --- Periodic work --- */
 
-/* Newlines, so that a waiting replica does not run into repl-timeout. */
-static void primary_keep_alive(void) {
-    list_each_entry(&replicas, struct replica, link, replica) {
-        if (replica->state == REPLICA_WAITS || replica->state == REPLICA_FILE) replica_write(replica, SLICE("\n"));
-    }
-}
-
 static void close_silent(int64_t now) {
     int64_t limit = (int64_t)repl_settings.timeout * 1000;
     list_each_entry(&replicas, struct replica, link, replica) {
@@ -186,7 +179,10 @@ static void primary_cron(void) {
     /* Counts also while there are no replicas, so that a reconnect does not shift the times of PING. */
     bool ping_due = seconds++ % repl_settings.ping_period == 0;
     if (replicas.len && ping_due && may_ping()) repl_feed_ping();
-    primary_keep_alive();
+    /* Newlines, so that a waiting replica does not run into repl-timeout. */
+    list_each_entry(&replicas, struct replica, link, replica) {
+        if (replica->state == REPLICA_WAITS || replica->state == REPLICA_FILE) replica_write(replica, SLICE("\n"));
+    }
     close_silent(now);
     free_idle_backlog(now);
     full_sync_cron();

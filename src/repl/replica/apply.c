@@ -88,12 +88,6 @@ static void keep(struct slice bytes) {
     output_write(&apply.kept.out, bytes);
 }
 
-static void keep_blob(struct blob *blob) {
-    mem_grow(apply.blobs, apply.blob_count, apply.blob_capacity, 8);
-    apply.blobs[apply.blob_count++] = (struct kept_blob){memory_output_slice(&apply.kept).len, blob_hold(blob)};
-    apply.blob_bytes += blob->len;
-}
-
 static void kept_clear(void) {
     enum { CAPACITY_KEPT = 64 * 1024 };
     for (size_t i = 0; i < apply.blob_count; i++) blob_release(apply.blobs[i].blob);
@@ -211,10 +205,6 @@ static void apply_error(struct reply *reply, struct slice text) {
 
 /* --- Executing --- */
 
-static bool is_getack(const struct request_reader *reader) {
-    return reader->argc == 3 && slice_is(reader->argv[0], "replconf") && slice_is(reader->argv[1], "getack");
-}
-
 /* A request was executed. Its bytes are those in apply.kept, if any, followed by `raw`. */
 static void apply_executed(struct slice raw) {
     struct client *client = apply.client;
@@ -236,7 +226,7 @@ static bool apply_execute(void) {
     struct request_reader *reader = &apply.client->reader;
     apply.refused = false;
     if (reader->argc == 0 || reader->is_inline) return true;
-    if (is_getack(reader)) {
+    if (reader->argc == 3 && slice_is(reader->argv[0], "replconf") && slice_is(reader->argv[1], "getack")) {
         repl_stream_written(); /* so that the offset includes the requests before this one */
         apply.ack_due = true;
         acknowledge();
@@ -251,7 +241,10 @@ static void receive_large(struct slice input) {
     struct request_reader *reader = &apply.client->reader;
     struct connection *conn = apply.client->conn;
     keep((struct slice){input.data, reader->size - reader->large_have});
-    keep_blob(reader->large);
+    mem_grow(apply.blobs, apply.blob_count, apply.blob_capacity, 8);
+    apply.blobs[apply.blob_count++] =
+        (struct kept_blob){memory_output_slice(&apply.kept).len, blob_hold(reader->large)};
+    apply.blob_bytes += reader->large->len;
     conn_consume(conn, apply.used + reader->size);
     apply.used = 0;
     conn_receive_into(conn, reader->large->data + reader->large_have, reader->large->len - reader->large_have);

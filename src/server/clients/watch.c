@@ -54,10 +54,6 @@ static void mark_dirty(struct client *client) {
 }
 
 static void watches_drop(struct watch_list *own);
-static void dirty_drop(void) {
-    list_each(&dirty_lists, link) watches_drop(container_of(link, struct watch_list, dirty_link));
-}
-
 /* --- Events of the store --- */
 
 static struct entry *entry_at(struct db *db, struct slice key) {
@@ -78,7 +74,7 @@ static void key_changed(struct db *db, struct slice name) {
         }
         watch->expired = false;
     }
-    dirty_drop();
+    list_each(&dirty_lists, link) watches_drop(container_of(link, struct watch_list, dirty_link));
 }
 
 /* The key now has the value that is in `to`, or none (NULL). */

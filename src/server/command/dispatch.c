@@ -408,11 +408,6 @@ void dispatch_refuse(struct client *client, const char *error) {
     refuse(client, NULL, error);
 }
 
-/* Detects an HTTP request of a browser (cross-protocol scripting), before the commands in its body can be executed. */
-static bool is_browser(const struct slice *argv) {
-    return slice_is(argv[0], "post") || slice_is(argv[0], "host:");
-}
-
 static void refuse_browser(struct client *client) {
     static struct log_limit limit = {.interval_us = 60 * 1000000};
     log_limited(&limit, LOG_LEVEL_WARNING,
@@ -473,7 +468,8 @@ static void refuse_request(struct client *client, struct command *command, int a
 static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv,
                                                      struct command *parent) {
     client->current = NULL;
-    if (!parent && client->conn && is_browser(argv)) {
+    /* An HTTP request of a browser (cross-protocol scripting): the commands in its body must not be executed. */
+    if (!parent && client->conn && (slice_is(argv[0], "post") || slice_is(argv[0], "host:"))) {
         refuse_browser(client);
         return;
     }

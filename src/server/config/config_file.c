@@ -253,9 +253,6 @@ static char *absolute_path(const char *path) {
     snprintf(absolute, len, "%s%s%s", directory, directory[1] ? "/" : "", path);
     return absolute;
 }
-static void tell_not_built(void) {
-    for (size_t i = 0; i < config_names_count(); i++) config_state_log_not_built(config_name_at(i)->state);
-}
 void config_load(int argc, char **argv) {
     struct memory_output text = MEMORY_OUTPUT_INIT;
     /* "-" is the first argument, in the place of the file, or the last one. */
@@ -280,5 +277,5 @@ void config_load(int argc, char **argv) {
     if (reason) config_fatal_line(number, line, reason);
     memory_output_free(&text);
     config_server_start();
-    tell_not_built();
+    for (size_t i = 0; i < config_names_count(); i++) config_state_log_not_built(config_name_at(i)->state);
 }

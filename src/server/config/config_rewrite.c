@@ -96,12 +96,6 @@ static void pending_write_line(struct pending_line *p, struct output *out) {
     output_write(out, left);
     p->written += left.len;
 }
-static void pending_free(void) {
-    for (size_t i = 0; i < pending_count; i++) memory_output_free(&pending[i].lines);
-    mem_free(pending);
-    pending = NULL, pending_count = 0;
-}
-
 /* Appends lines that the file does not have, below the marker. */
 static void config_rewrite_append(struct slice lines, bool *marked, struct output *out) {
     if (lines.len && !*marked) {
@@ -174,7 +168,9 @@ void config_rewrite_content(struct slice old, bool all, struct output *out) {
         config_rewrite_append(p ? pending_left(p) : memory_output_slice(&lines), &marked, out);
     }
     memory_output_free(&lines);
-    pending_free();
+    for (size_t i = 0; i < pending_count; i++) memory_output_free(&pending[i].lines);
+    mem_free(pending);
+    pending = NULL, pending_count = 0;
 }
 
 int config_rewrite(bool all) {

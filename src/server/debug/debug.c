@@ -60,13 +60,10 @@ static void run_segfault(struct call *call) {
     __asm__("" : "+r"(nowhere)); /* keeps the compiler from removing the undefined access */
     *nowhere = 'x';
 }
-static _Noreturn void give_up(void) {
-    if (server_settings.exit_on_panic) exit(1);
-    abort();
-}
 static void run_panic(struct call *call) {
     log_warning("Panic on request of DEBUG PANIC (%s:%d)", __FILE__, __LINE__);
-    give_up();
+    if (server_settings.exit_on_panic) exit(1);
+    abort();
 }
 static void run_assert(struct call *call) {
     int one = 1;

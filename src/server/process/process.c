@@ -108,10 +108,6 @@ static void tell_systemd(const char *state) {
 void process_notify_ready(void) {
     tell_systemd("STATUS=Ready to accept connections\nREADY=1\n");
 }
-static void process_notify_stopping(void) {
-    tell_systemd("STOPPING=1\n");
-}
-
 /* --- Daemon and pid file --- */
 
 static bool process_daemonizes(void) {
@@ -164,7 +160,7 @@ bool process_has_pid_file(void) {
 }
 
 void process_remove_files(void) {
-    process_notify_stopping();
+    tell_systemd("STOPPING=1\n");
     if (pid_file_written) unlink(pid_path);
     pid_file_written = false;
     for (int i = 0; i < UNFINISHED_FILES; i++)

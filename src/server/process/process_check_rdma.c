@@ -266,10 +266,6 @@ static void look_link(struct process_check *check, struct process_check *good, c
         check_say(check, "Look at the cable and the switch; 'ibstat %s' shows the physical state.", port->device);
 }
 
-static bool gid_is_link_local(const char *gid) {
-    return strncmp(gid, "fe80:", 5) == 0;
-}
-
 /* "::ffff:c0a8:0105" is an IPv4 address. */
 static void gid_say(struct process_check *check, const char *gid) {
     unsigned a, b;
@@ -297,7 +293,7 @@ static void look_gid(struct process_check *check, struct process_check *good, co
     for (int i = 0; i < GIDS_MAX; i++) {
         snprintf(file, sizeof file, "gids/%d", i);
         if (!port_line(check, port, file, gid, sizeof gid)) break;
-        if (strspn(gid, "0:") == strlen(gid) || gid_is_link_local(gid)) continue;
+        if (strspn(gid, "0:") == strlen(gid) || strncmp(gid, "fe80:", 5) == 0) continue;
         snprintf(file, sizeof file, "gid_attrs/types/%d", i);
         if (!port_line(check, port, file, type, sizeof type)) continue;
         if (strcmp(type, "RoCE v2") != 0) {

@@ -34,11 +34,6 @@ static void write_device(struct output *out) {
     info_line(out, "rdma_mtu:%u", port ? port->mtu : 0);
 }
 
-static void write_errors(struct output *out, const struct rdma_stats *s) {
-    for (int i = 0; i < RDMA_ERRORS; i++)
-        info_line(out, "rdma_errors_%s:%llu", rdma_error_name(i), (unsigned long long)s->errors[i]);
-}
-
 static void rdma_write(struct output *out) {
     const struct rdma_stats *s = rdma_stats();
     const struct rdma_counter traffic[] = {
@@ -106,7 +101,8 @@ static void rdma_write(struct output *out) {
     info_line(out, "rdma_completions_per_poll:%.2f", ratio(s->completions, s->polls - s->empty_polls));
     info_line(out, "rdma_inline_share:%.3f", ratio(s->inlined, s->work_requests));
     info_line(out, "rdma_signalled_share:%.3f", ratio(s->signalled, s->work_requests));
-    write_errors(out, s);
+    for (int i = 0; i < RDMA_ERRORS; i++)
+        info_line(out, "rdma_errors_%s:%llu", rdma_error_name(i), (unsigned long long)s->errors[i]);
 }
 
 static const struct info_section rdma_sections[] = {

@@ -559,11 +559,6 @@ static int64_t committed_by(const struct quorum_machine *machine, const struct q
     return count >= needed ? have[needed - 1] : -1;
 }
 
-/* Whether the whole set is on enough disks, and what was sent before it has arrived there. */
-static bool set_is_complete(const struct quorum_machine *machine) {
-    return machine->committed >= machine->proposed_at;
-}
-
 static void recompute(struct quorum_machine *machine) {
     if (machine->status != QUORUM_LEADING) return;
     int64_t at = committed_by(machine, &machine->state.set.now);
@@ -652,7 +647,8 @@ static bool wanted_members(const struct quorum_machine *machine, int64_t now_ms,
 
 static void manage_set(struct quorum_machine *machine, int64_t now_ms) {
     struct quorum_set *set = &machine->state.set;
-    if (!set_is_complete(machine)) return;
+    /* The whole set must be on enough disks, and what was sent before it must have arrived there. */
+    if (machine->committed < machine->proposed_at) return;
     struct quorum_members wanted;
     if (set->before.count) {
         set->before = (struct quorum_members){0};
