@@ -45,6 +45,14 @@ proc aof_wait_rewritten {} {
         [info_field persistence aof_rewrite_in_progress] == 0 && [info_field persistence aof_rewrite_scheduled] == 0
     }
 }
+proc aof_rewrite {} {
+    r bgrewriteaof
+    aof_wait_rewritten
+}
+proc aof_turn_on {} {
+    r config set appendonly yes
+    aof_wait_rewritten
+}
 # Starts a rewrite that runs until its process is killed; returns the process id.
 proc aof_slow_rewrite {} {
     r set slow-key v

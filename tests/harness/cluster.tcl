@@ -54,6 +54,11 @@ proc cluster_field {i name} {
     return $value
 }
 proc info_field_of {i section name} {dict get [info_dict [n $i info $section]] $name}
+# A field of INFO replication; "" if the node has none, or cannot answer.
+proc replication_of {i name} {
+    if {[catch {n $i info replication} text] || ![regexp "\n$name:(\[^\r\n\]*)" $text -> value]} {return ""}
+    return $value
+}
 proc is_primary {i} {expr {"master" in [node_flags $i $i]}}
 proc primary_of {i} {node_of [dict get [cluster_view $i] [node_id $i] primary]}
 

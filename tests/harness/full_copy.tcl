@@ -1,10 +1,6 @@
 # Full copies of a data set that changes meanwhile, for suites of full synchronizations: the state of the servers, and
 # writes before and during a copy. Suites source this file.
 
-proc field {level name {section replication}} {
-    if {[catch {r $level info $section} text]} {return ""}
-    expr {[regexp "\n$name:(\[^\r\n\]*)" $text -> value] ? $value : ""}
-}
 proc link_up {level} {expr {[field $level master_link_status] eq "up"}}
 proc saving {level} {field $level rdb_bgsave_in_progress persistence}
 proc wait_up {level} {wait_for_condition 30000 {[link_up $level]} "the replica is not in sync"}

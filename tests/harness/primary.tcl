@@ -101,3 +101,8 @@ proc primary_handshake {chanvar} {
     assert_equal PSYNC [lindex $words 0]
     return $words
 }
+# The replica leaves this primary and becomes one itself.
+proc lead {} {
+    r replicaof no one
+    primary_close
+}

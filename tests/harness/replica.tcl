@@ -107,6 +107,10 @@ proc replica_lines {} {
     }
     return $lines
 }
+proc replica_leaves {c} {
+    $c -close
+    wait_replicas 0
+}
 proc wait_replicas {count} {
     wait_for_condition 10000 {[info_field replication connected_slaves] == $count} {
         fail "expected $count replicas: [r info replication]"

@@ -206,6 +206,15 @@ proc server_wait_up {id} {
     return 1
 }
 
+proc test_module {name} {return [file join $::root build modules $name.so]}
+
+# Skips a suite that needs TLS and these tools, and returns 1, if the server or a tool lacks.
+proc skip_without_tls {name args} {
+    if {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries] &&
+        "" ni [lmap t [list openssl {*}$args] {tool $t}]} {return 0}
+    test $name {skip_test "built without TLS, or openssl(1) is not installed"}
+    return 1
+}
 # The directory of the certificates of this suite; tests/harness/make-certificates lists them.
 proc certificates {} {
     set dir [file join $::unit_dir certificates]
@@ -215,6 +224,7 @@ proc certificates {} {
     }
     return $dir
 }
+proc crt {name} {file join [certificates] $name}
 
 # The options with which a tool connects to a server that start_server has given TLS; none without --tls.
 proc tls_tool_options {} {
@@ -417,6 +427,19 @@ proc restart_server {args} {
     if {![server_wait_up $id]} {error "the server did not come back: [string range [server_text $id] end-2000 end]"}
 }
 
+# Starts the current server again, which has ended by itself.
+proc server_start_again {} {
+    server_launch [srv id]
+    assert {[server_wait_up [srv id]]}
+    reconnect
+}
+# Runs a script that loads the data again, or writes them: they must stay the same.
+proc keeps_data {script} {
+    set digest [r debug digest]
+    uplevel 1 $script
+    assert_equal $digest [r debug digest]
+}
+
 # Declares that the test will end the current server.
 proc expect_server_exit {} {set ::server([srv id],expect_exit) 1}
 
@@ -486,6 +509,11 @@ proc info_field {args} {
     set text [expr {[llength $args] > 1 ? [r info [lindex $args 0]] : [r info everything]}]
     if {[regexp -line "^$field:(\[^\r\n\]*)" $text -> v]} {return $v}
     return ""
+}
+# A field of INFO of the server at this level; "" if it has none, or cannot answer.
+proc field {level name {section replication}} {
+    if {[catch {r $level info $section} text]} {return ""}
+    expr {[regexp "\n$name:(\[^\r\n\]*)" $text -> value] ? $value : ""}
 }
 proc info_has {args} {
     set field [lindex $args end]

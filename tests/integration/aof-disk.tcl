@@ -4,9 +4,7 @@
 # After the disk is repaired, the server starts again, and `k` has this value.
 proc restarts_with {value} {
     faults
-    server_launch [srv id]
-    assert {[server_wait_up [srv id]]}
-    reconnect
+    server_start_again
     assert_equal $value [r get k]
 }
 
@@ -61,9 +59,7 @@ start_faulty_server {appendonly yes} {
         exec kill -TERM [srv pid]
         assert_equal 0 [server_reap [srv id]]
         faults
-        server_launch [srv id]
-        assert {[server_wait_up [srv id]]}
-        reconnect
+        server_start_again
         assert_equal {v2 {}} [r mget acknowledged lost]
     }
 
@@ -169,9 +165,7 @@ start_faulty_server {appendonly yes} {
             r set interrupted $thread
             faults
         }
-        set digest [r debug digest]
-        restart_server -signal KILL
-        assert_equal $digest [r debug digest]
+        keeps_data {restart_server -signal KILL}
     }
 
     test "a slow fdatasync() with everysec stops neither reads nor writes, and SIGKILL loses no acknowledged write" {
@@ -272,9 +266,7 @@ start_faulty_server {appendonly yes} {
             assert {[log_has "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting..." \
                 $from]}
             faults
-            server_launch [srv id]
-            assert {[server_wait_up [srv id]]}
-            reconnect
+            server_start_again
             # The bytes may be in the file, but they must not have been acknowledged.
             assert_in [r get k] {acknowledged lost}
         }
@@ -296,8 +288,7 @@ start_faulty_server {appendonly yes} {
             faults
             restart_server -signal KILL
             assert_equal [list "before $what" "during $what"] [r mget k k2]
-            r bgrewriteaof
-            aof_wait_rewritten
+            aof_rewrite
             assert_equal ok [info_field persistence aof_last_bgrewrite_status]
             restart_server -signal KILL
             assert_equal [list "before $what" "during $what"] [r mget k k2]

@@ -79,8 +79,7 @@ start_server {overrides {appendonly yes}} {
             populate
             set digest [r debug digest]
             set streams [streams]
-            r bgrewriteaof
-            aof_wait_rewritten
+            aof_rewrite
             assert_equal ok [info_field persistence aof_last_bgrewrite_status]
             assert_match [expr {$preamble ? "*.base.rdb" : "*.base.aof"}] [aof_files b]
             assert_equal 0 [file size [aof_file i]]
@@ -112,9 +111,7 @@ start_server {overrides {appendonly yes}} {
             wait_for_condition 5000 {![file exists [aof_dir]/$name]}
         }
         assert_equal "" [aof_files h]
-        set digest [r debug digest]
-        restart_server -signal KILL
-        assert_equal $digest [r debug digest]
+        keeps_data {restart_server -signal KILL}
         assert_equal {after before} [r mget key:0 key:1]
     }
 
@@ -155,8 +152,7 @@ start_server {overrides {appendonly yes}} {
         r set after v
         restart_server -signal KILL
         assert_equal {v v} [r mget during after]
-        r bgrewriteaof
-        aof_wait_rewritten
+        aof_rewrite
         assert_equal {ok 0} [list [info_field persistence aof_last_bgrewrite_status] \
             [info_field persistence aof_rewrites_consecutive_failures]]
         assert_equal 1 [llength [aof_files i]]
@@ -165,10 +161,10 @@ start_server {overrides {appendonly yes}} {
     test "a server that is killed during a rewrite has everything when it starts again" {
         set pid [aof_slow_rewrite]
         r set during-kill v
-        set digest [r debug digest]
-        kill_process KILL $pid
-        restart_server -signal KILL
-        assert_equal $digest [r debug digest]
+        keeps_data {
+            kill_process KILL $pid
+            restart_server -signal KILL
+        }
         # No process was left to remove the child's file.
         file delete {*}[glob -nocomplain -directory [srv dir] temp-rewriteaof-bg-*]
     }
@@ -184,8 +180,7 @@ start_server {overrides {appendonly yes}} {
 
     test "the file is rewritten by itself when it has grown" {
         r flushall
-        r bgrewriteaof
-        aof_wait_rewritten
+        aof_rewrite
         set rewrites [info_field persistence aof_rewrites]
         r config set auto-aof-rewrite-percentage 100 auto-aof-rewrite-min-size 100kb
         set from [log_size]
@@ -201,8 +196,7 @@ start_server {overrides {appendonly yes}} {
 
     test "after a restart the file is rewritten by what it has grown since its base, too" {
         r flushall
-        r bgrewriteaof
-        aof_wait_rewritten
+        aof_rewrite
         for {set i 0} {$i < 150} {incr i} {r set k [string repeat x 1000]}
         restart_server
         assert_equal [file size [aof_file b]] [info_field persistence aof_base_size]
@@ -216,8 +210,7 @@ start_server {overrides {appendonly yes}} {
     }
 
     test "automatic rewrites that fail are tried again after a pause; BGREWRITEAOF is not bound by it" {
-        r bgrewriteaof
-        aof_wait_rewritten
+        aof_rewrite
         for {set i 0} {$i < 3} {incr i} {
             kill_process KILL [aof_slow_rewrite]
             aof_wait_rewritten
@@ -236,13 +229,10 @@ start_server {overrides {appendonly yes}} {
 
     test "BGREWRITEAOF without the append-only file writes a base file" {
         r config set appendonly no
-        r bgrewriteaof
-        aof_wait_rewritten
+        aof_rewrite
         assert_equal ok [info_field persistence aof_last_bgrewrite_status]
         assert_equal {} [aof_files i]
-        set digest [r debug digest]
-        restart_server -signal KILL -overrides {appendonly yes}
-        assert_equal $digest [r debug digest]
+        keeps_data {restart_server -signal KILL -overrides {appendonly yes}}
     }
 }
 
@@ -268,8 +258,7 @@ start_server {overrides {appendonly yes}} {
         set expected {}
         for {set i 0} {$i < 2} {incr i} {
             set expected [concat [aof_files i] [aof_files b] $expected]
-            r bgrewriteaof
-            aof_wait_rewritten
+            aof_rewrite
         }
         assert_equal $expected [aof_files h]
         r config set aof-disable-auto-gc no
@@ -296,8 +285,6 @@ start_server {} {
         assert_equal {} [glob -nocomplain -directory [aof_dir] temp-*]
         assert_equal 0 [file size [aof_file i]]
         r set after v
-        set digest [r debug digest]
-        restart_server -signal KILL -overrides {appendonly yes}
-        assert_equal $digest [r debug digest]
+        keeps_data {restart_server -signal KILL -overrides {appendonly yes}}
     }
 }

@@ -172,9 +172,7 @@ start_server {overrides {appendonly yes}} {
                 $c -write $bytes
             }
             foreach c $clients {for {set j 0} {$j < 200} {incr j} {$c -read}}
-            set digest [r debug digest]
-            restart_server -signal KILL
-            assert_equal $digest [r debug digest]
+            keeps_data {restart_server -signal KILL}
             assert_equal 2000 [r get n]
         }
     }
@@ -193,8 +191,7 @@ start_server {overrides {appendonly yes}} {
     test "with aof-timestamp-enabled a base file of commands begins with the time" {
         with_config {aof-timestamp-enabled yes aof-use-rdb-preamble no} {
             r set k v
-            r bgrewriteaof
-            aof_wait_rewritten
+            aof_rewrite
             assert_regexp {^#TS:\d+\r\n\*2\r\n} [file_bytes [aof_file b]]
         }
     }
@@ -203,9 +200,7 @@ start_server {overrides {appendonly yes}} {
         test "appendfsync $policy, switched to at run time: what was acknowledged is in the file" {
             r config set appendfsync $policy
             for {set i 0} {$i < 50} {incr i} {r set k$i $policy}
-            set digest [r debug digest]
-            restart_server -signal KILL
-            assert_equal $digest [r debug digest]
+            keeps_data {restart_server -signal KILL}
             r config set appendfsync $policy
         }
     }
@@ -283,8 +278,7 @@ start_server {} {
         r set unseen v
         assert_equal $size [file size [aof_file i]]
         set old [concat [aof_files b] [aof_files i]]
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         foreach name $old {wait_for_condition 5000 {![file exists [aof_dir]/$name]}}
         r set seen v
         restart_server -signal KILL
@@ -295,8 +289,7 @@ start_server {} {
         set old [concat [aof_files b] [aof_files i]]
         restart_server -overrides {appendonly no}
         r set k other-data
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         foreach name [concat [aof_files b] [aof_files i]] {assert {$name ni $old} $name}
         foreach name $old {wait_for_condition 5000 {![file exists [aof_dir]/$name]}}
     }
@@ -329,9 +322,7 @@ start_server {} {
         assert {[log_has "AOF was enabled during a transaction. An AOF background was scheduled to start when\
             possible." $from]}
         wait_for_log "Background AOF rewrite finished successfully" $from
-        set digest [r debug digest]
-        restart_server -signal KILL
-        assert_equal $digest [r debug digest]
+        keeps_data {restart_server -signal KILL}
     }
 
     test "turned off while its first rewrite runs it leaves nothing behind" {
@@ -365,8 +356,7 @@ start_server {} {
         assert_equal 0 [info_field persistence aof_enabled]
         r set k v
         file delete [aof_dir]
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         restart_server -signal KILL
         assert_equal v [r get k]
     }

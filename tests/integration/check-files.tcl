@@ -221,9 +221,7 @@ start_server {no_rdma 1 overrides {appendonly yes aof-timestamp-enabled yes}} {
         write_file $file [string range $bytes 0 end-100]
         lassign [check_aof {y\n} --fix [aof_dir]/appendonly.aof.manifest] code out
         assert_equal 0 $code
-        server_launch [srv id]
-        assert {[server_wait_up [srv id]]}
-        reconnect
+        server_start_again
         assert_equal v [r get k]
         assert_equal 0 [r exists large]
         assert {![log_has "short read"]}

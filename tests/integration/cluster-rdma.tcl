@@ -4,10 +4,6 @@
 
 if {!$::opt(rdma)} return
 
-proc replication_of {i name} {
-    if {[catch {n $i info replication} text] || ![regexp "\n$name:(\[^\r\n\]*)" $text -> value]} {return ""}
-    return $value
-}
 proc wait_for_rdma_link {i} {
     wait_for_condition 20000 {
         [replication_of $i master_link_status] eq "up" && [replication_of $i master_link_transport] in {rdma rdma-tls}

@@ -1,11 +1,7 @@
 # A cluster over TLS. seconds: 10
 
 # The proxy may exist from another build.
-proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
-if {![has_tls] || [tool tls-proxy] eq "" || [tool openssl] eq ""} {
-    test "a cluster over TLS" {skip_test "built without TLS, or openssl(1) is not installed"}
-    return
-}
+if {[skip_without_tls "a cluster over TLS" tls-proxy]} return
 
 start_cluster {primaries 1 replicas 1 tls 1 overrides {tls-auth-clients no}} {
     test "a cluster over TLS: clients, bus and replication" {

@@ -127,9 +127,7 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
                 r incr k
                 r set large v
             }
-            set digest [r debug digest]
-            restart_server -signal KILL
-            assert_equal $digest [r debug digest]
+            keeps_data {restart_server -signal KILL}
             assert_equal {2 1} [list [r dbsize] [r get k]]
         }
 
@@ -201,9 +199,7 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
             }
             aof_wait_rewritten
             assert_equal ok [field aof_last_bgrewrite_status]
-            set digest [r debug digest]
-            restart_server -signal KILL
-            assert_equal $digest [r debug digest]
+            keeps_data {restart_server -signal KILL}
         }
     }
 
@@ -251,9 +247,7 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
         change_everything
         r config set rdb-key-save-delay 0
         wait_for_log "Background AOF rewrite finished successfully" $from
-        set digest [r debug digest]
-        restart_server -signal KILL
-        assert_equal $digest [r debug digest]
+        keeps_data {restart_server -signal KILL}
     }
 
     test "CONFIG SET appendonly yes during a rewrite without the append-only file begins another" {
@@ -296,9 +290,7 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
     test "a server that is killed during a rewrite has everything when it starts again" {
         during_rewrite {
             change_everything
-            set digest [r debug digest]
-            restart_server -signal KILL
-            assert_equal $digest [r debug digest]
+            keeps_data {restart_server -signal KILL}
         }
         file delete {*}[temp_files]
     }
@@ -418,9 +410,7 @@ start_server {overrides {appendonly yes bgsave-default-method forkless aof-use-r
                 for {set i 0} {$i < 1000} {incr i 3} {r append key:$i changed}
                 for {set i 1} {$i < 1000} {incr i 3} {r del key:$i}
             }
-            set digest [r debug digest]
-            restart_server -signal KILL
-            assert_equal $digest [r debug digest]
+            keeps_data {restart_server -signal KILL}
         }
     }
 }
@@ -429,8 +419,7 @@ start_server {overrides {appendonly yes bgsave-default-method forkless aof-use-r
 
 start_faulty_server {appendonly yes bgsave-default-method forkless} {
     r debug populate 20000 key 20
-    r bgrewriteaof
-    aof_wait_rewritten
+    aof_rewrite
     set n 0
     foreach {what rule pattern} {
         "a full disk" "write *temp-rewriteaof-bg-* fail ENOSPC" "*No space left on device*"
@@ -455,8 +444,7 @@ start_faulty_server {appendonly yes bgsave-default-method forkless} {
             faults
             restart_server -signal KILL
             assert_equal [list $n 20001] [list [r get counter] [r dbsize]]
-            r bgrewriteaof
-            aof_wait_rewritten
+            aof_rewrite
             assert_equal {ok 0} [list [field aof_last_bgrewrite_status] [field aof_rewrites_consecutive_failures]]
         }
     }
@@ -536,8 +524,6 @@ start_faulty_server {appendonly yes bgsave-default-method forkless} {
         aof_wait_rewritten
         assert_morethan [field forkless_write_pauses] $pauses
         faults
-        set digest [r debug digest]
-        restart_server -signal KILL
-        assert_equal $digest [r debug digest]
+        keeps_data {restart_server -signal KILL}
     }
 }

@@ -583,9 +583,7 @@ start_faulty_server {save ""} {
         catch {r bgsave forkless}
         server_reap [srv id]
         faults
-        server_launch [srv id]
-        assert {[server_wait_up [srv id]]}
-        reconnect
+        server_start_again
         assert_equal $digest [r debug digest]
     }
 }

@@ -192,8 +192,7 @@ foreach preamble {yes no} {
     start_server [list overrides [list appendonly yes aof-use-rdb-preamble $preamble] tags {functions}] {
         test "libraries are in the append-only file, also after its rewrite (preamble: $preamble)" {
             r function load [simple first 'first']
-            r bgrewriteaof
-            aof_wait_rewritten
+            aof_rewrite
             r function load [simple second 'second']
             restart_server
             assert_equal {first second} [list [r fcall first 0] [r fcall second 0]]

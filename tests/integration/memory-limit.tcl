@@ -284,8 +284,7 @@ start_server {overrides {repl-diskless-load flush-before-load} no_rdma 1 tags {l
     }
 
     test "a file with a value for which there is no memory is not loaded" -needs {ours 1 true {[limits_work]}} {
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         set file [open [aof_file i] ab]
         puts -nonewline $file [resp_command SETRANGE a 400000000 x]
         close $file

@@ -3,13 +3,6 @@
 
 set blocking [file join $::root build modules blocking.so]
 # The command fails with an error that matches the pattern.
-proc refused {pattern command} {
-    if {![catch {uplevel 1 $command} error]} {fail "no error, but: $error"}
-    assert_match $pattern $error
-}
-proc wait_blocked {count} {
-    wait_for_condition 5000 {[info_field blocked_clients] == $count} "not $count clients wait"
-}
 start_server [list overrides [list loadmodule $blocking save ""] tags {modules}] {
     test "a client that waits for keys is served when the module says so, and learns the key" {
         set c [new_client]
@@ -64,7 +57,7 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         $c -send blocking.wait 1 0 none
         wait_blocked 1
         assert_equal 1 [r client unblock $id error]
-        refused "UNBLOCKED *" {$c -read}
+        assert_error_like "UNBLOCKED *" {$c -read}
         $c -send blocking.wait 1 0 none
         wait_blocked 1
         assert_equal 0 [r blocking.unblock]
@@ -106,7 +99,7 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         r multi
         r blocking.wait 1 0 none
         assert_match "*Blocking module command called from transaction*" [r exec]
-        refused "*ERR Blocking module command called from Lua script*" {
+        assert_error_like "*ERR Blocking module command called from Lua script*" {
             r eval {return redis.call('blocking.wait', 1, 0, 'none')} 0
         }
     }
@@ -162,7 +155,7 @@ start_server [list overrides [list loadmodule $blocking save ""] tags {modules}]
         $c -send blocking.call blpop l 0
         wait_blocked 1
         r replicaof 127.0.0.1 [free_port]
-        refused "UNBLOCKED force unblock from blocking operation*" {$c -read}
+        assert_error_like "UNBLOCKED force unblock from blocking operation*" {$c -read}
         wait_blocked 0
         r replicaof no one
         r lpush l x

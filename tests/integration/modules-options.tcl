@@ -1,6 +1,5 @@
 # Modules: their options, and their sections of INFO. The modules are in tests/modules.
 
-proc test_module {name} {return [file join $::root build modules $name.so]}
 proc calls {} {return [r options.calls]}
 proc refused_set {option value reason} {
     assert_error "ERR CONFIG SET failed (possibly related to argument '$option')$reason" \

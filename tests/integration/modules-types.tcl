@@ -3,10 +3,6 @@
 
 proc typed {args} {list loadmodule [concat [file join $::root build modules typed.so] $args] save "" \
     enable-module-command yes enable-debug-command yes}
-proc refused {pattern command} {
-    if {![catch {uplevel 1 $command} error]} {fail "no error, but: $error"}
-    assert_match $pattern $error
-}
 # The methods that were called since the last question.
 proc called {} {split [string trim [r typed.called]] \n}
 proc set_k {{key k} args} {r typed.set $key 5 -7 1.5 0.25 3.125 text bytes {*}$args}
@@ -25,8 +21,8 @@ start_server [list overrides [typed handles] tags {modules}] {
         assert_equal {0 k} [r scan 0 type TYPED-ALL]
         assert_equal {0 {}} [r scan 0 type typed-old]
         assert_error "ERR unknown type name 'typed-new'" {r scan 0 type typed-new}
-        refused "WRONGTYPE *" {r get k}
-        refused "WRONGTYPE *" {r lpush k x}
+        assert_error_like "WRONGTYPE *" {r get k}
+        assert_error_like "WRONGTYPE *" {r lpush k x}
         assert_equal {} [called]
         assert {[r memory usage k] > 1000000}
         assert_equal {{memory k:0}} [called]
@@ -37,7 +33,7 @@ start_server [list overrides [typed handles] tags {modules}] {
         assert_equal 865b1024b47cf7b38672487172782cb7502865bb [r debug digest-value o]
         assert {[r memory usage o] < 200}
         r set s 1
-        refused "WRONGTYPE *" {r typed.get s}
+        assert_error_like "WRONGTYPE *" {r typed.get s}
         assert_equal 0 [r typed.create typed-new]
         assert_error "ERR Error unloading module: the module exports one or more module-side data types, can't unload" \
             {r module unload typed}
@@ -144,9 +140,7 @@ start_server [list overrides [typed handles] tags {modules}] {
         r typed.old o 4711
         r pexpire o 100000000
         r typed.aux before
-        set digest [r debug digest]
-        r debug reload
-        assert_equal $digest [r debug digest]
+        keeps_data {r debug reload}
         assert_equal before [r typed.aux]
         set file [file join [srv dir] other.rdb]
         set got [run [tool valkey-check-rdb] [file join [srv dir] dump.rdb]]
@@ -177,12 +171,9 @@ start_server [list overrides [typed handles] tags {modules}] {
         set_k
         r pexpire k 100000000
         r config set aof-use-rdb-preamble no
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         set_k later
-        set digest [r debug digest]
-        r debug loadaof
-        assert_equal $digest [r debug digest]
+        keeps_data {r debug loadaof}
         assert {[r pttl k] > 0}
         r config set appendonly no
     }
@@ -217,7 +208,7 @@ foreach handles {handles ""} {
                     if {[catch {r restore x 0 $damaged$sum replace} error]} {assert_match "ERR *" $error}
                 }
                 if {$i == [string length $whole] - 3} break
-                refused "ERR Bad data format" {r restore x 0 [string range $whole 0 $i]\x0b\0$sum replace}
+                assert_error_like "ERR Bad data format" {r restore x 0 [string range $whole 0 $i]\x0b\0$sum replace}
             }
             assert_equal $::value [r typed.get k]
             r debug set-skip-checksum-validation 0

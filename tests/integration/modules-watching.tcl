@@ -1,6 +1,5 @@
 # Modules: server events, command filters and users. The module is tests/modules/watching.c.
 
-proc test_module {name} {return [file join $::root build modules $name.so]}
 
 start_server {overrides {enable-module-command yes} tags {modules}} {
     test "a module learns of what happens to the server" {

@@ -1,11 +1,6 @@
 # Modules: loading, their commands, replies, calls and propagation. The modules are in tests/modules.
 
 # The command fails with an error that matches the pattern.
-proc refused {pattern command} {
-    if {![catch {uplevel 1 $command} error]} {fail "no error, but: $error"}
-    assert_match $pattern $error
-}
-proc test_module {name} {return [file join $::root build modules $name.so]}
 
 start_server {overrides {enable-module-command yes} tags {modules}} {
     test "MODULE LOAD, LIST and UNLOAD" -needs {ours 1} {
@@ -18,7 +13,7 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         assert_equal OK [r simple.arguments three]
         assert_equal three [dict get [lindex [r module list] 0] args]
         assert_equal OK [r module unload simple]
-        refused "ERR unknown command 'simple.echo'*" {r simple.echo hello}
+        assert_error_like "ERR unknown command 'simple.echo'*" {r simple.echo hello}
         assert_equal {lua} [lmap module [r module list] {dict get $module name}]
     }
 
@@ -69,7 +64,7 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
         r acl setuser limited on nopass +@all -simple.echo ~*
         set c [new_client]
         $c auth limited x
-        refused "NOPERM *" {$c simple.echo x}
+        assert_error_like "NOPERM *" {$c simple.echo x}
     }
 
     test "replies of a module have the types of the client's protocol" -needs {ours 1} {
@@ -87,8 +82,8 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
     test "a module calls commands, and gets errors as replies" -needs {ours 1} {
         assert_equal OK [r simple.call set k v]
         assert_equal v [r simple.call get k]
-        refused "WRONGTYPE *" {r simple.call lpush k x}
-        refused "ERR unknown command 'nosuch'*" {r simple.call nosuch}
+        assert_error_like "WRONGTYPE *" {r simple.call lpush k x}
+        assert_error_like "ERR unknown command 'nosuch'*" {r simple.call nosuch}
         assert_error "ERR wrong number of arguments for 'get' command" {r simple.call get}
     }
 
@@ -102,7 +97,7 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
             assert_error "ERR no reply" {r simple.call client reply off}
             assert_equal OK [r simple.call client reply on]
             assert_error "ERR no reply" {r simple.call sync}
-            refused "*MONITOR isn't allowed for DENY BLOCKING client" {r simple.call monitor}
+            assert_error_like "*MONITOR isn't allowed for DENY BLOCKING client" {r simple.call monitor}
             assert_equal OK [r simple.call client setname mine]
             assert_equal {} [r simple.call client getname]
             assert_equal v [r simple.call get k]
@@ -112,7 +107,7 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
     test "a module runs scripts, but none within a script" -needs {ours 1} {
         assert_equal 5 [r simple.call eval {return 5} 0]
         foreach command {eval eval_ro} {
-            refused "ERR command '$command' is not allowed while a script runs*" {
+            assert_error_like "ERR command '$command' is not allowed while a script runs*" {
                 r eval "return server.call('simple.call', '$command', 'return 5', '0')" 0
             }
         }
@@ -133,7 +128,7 @@ start_server {overrides {enable-module-command yes} tags {modules}} {
 
     test "a module whose commands run is unloaded, also while a client has queued one" -needs {ours 1} {
         r acl setuser a +simple.echo
-        refused "ERR Error unloading module: one or more ACL users reference commands from this module. Remove*" {
+        assert_error_like "ERR Error unloading module: one or more ACL users reference commands from this module. Remove*" {
             r module unload simple
         }
         foreach user [r acl users] {if {$user ne "default"} {r acl deluser $user}}
@@ -181,10 +176,10 @@ start_server [list overrides [list loadmodule "[test_module simple] x y"] tags {
     }
 
     test "MODULE LOAD is refused unless enable-module-command permits it" -needs {ours 1} {
-        refused "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\"*" {
+        assert_error_like "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\"*" {
             r module load [test_module simple]
         }
-        refused "ERR MODULE command not allowed*" {r module unload simple}
+        assert_error_like "ERR MODULE command not allowed*" {r module unload simple}
         assert_match "*simple*" [r module list]
     }
 }
@@ -202,15 +197,15 @@ start_server [list overrides [list loadmodule [test_module waiting] enable-modul
         assert_equal 10 [r waiting.change]
         assert_equal 10 [r get counter]
         assert_equal TIMEOUT [r waiting.timeout 10]
-        refused "ERR Error unloading module: the module has blocked clients*" {r module unload waiting}
+        assert_error_like "ERR Error unloading module: the module has blocked clients*" {r module unload waiting}
         wait_for_condition 5000 {[lindex [r waiting.counts] 1] == 1} "the timer does not fire"
     }
 
     test "within a transaction and a script a module cannot block" -needs {ours 1} {
         r multi
         r waiting.number
-        refused "*Blocking module command called from transaction*" {error [r exec]}
-        refused "*Blocking module command called from Lua script*" {r eval {return server.call('waiting.number')} 0}
+        assert_error_like "*Blocking module command called from transaction*" {error [r exec]}
+        assert_error_like "*Blocking module command called from Lua script*" {r eval {return server.call('waiting.number')} 0}
         assert_equal PONG [r ping]
     }
 

@@ -149,13 +149,11 @@ start_server {overrides {appendonly yes}} {
         r config set aof-disable-auto-gc yes
         r set k v
         set old [list [aof_file b] [aof_file i]]
-        r bgrewriteaof
-        aof_wait_rewritten
+        aof_rewrite
         assert_equal 2 [llength [aof_files h]]
         foreach file $old {assert_equal 1 [file exists $file]}
         r config set aof-disable-auto-gc no
-        r bgrewriteaof
-        aof_wait_rewritten
+        aof_rewrite
         assert_equal {} [aof_files h]
         wait_for_condition 10000 {![file exists [lindex $old 0]] && ![file exists [lindex $old 1]]}
     }
@@ -200,8 +198,7 @@ start_faulty_server {appendonly yes} {
         foreach {value syncs} {yes 2 no 1} {
             r config set rdbcompression no aof-rewrite-incremental-fsync $value
             faults "sync *temp-rewriteaof* fail EIO after=$syncs"
-            r bgrewriteaof
-            aof_wait_rewritten
+            aof_rewrite
             assert_equal [expr {$value eq "yes" ? "err" : "ok"}] \
                 [info_field persistence aof_last_bgrewrite_status] $value
         }

@@ -11,10 +11,6 @@ proc followed {} {
     primary_handshake chan
     return $chan
 }
-proc abandoned {} {
-    r replicaof no one
-    primary_close
-}
 
 start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 3600 enable-debug-command yes} tags\
     {replication}} {
@@ -27,8 +23,7 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 360
             lassign [replica_full_sync] c
             $c -send {*}$command
             assert_equal {1 {}} [list [$c -eof] [r get k]] $command
-            $c -close
-            wait_replicas 0
+            replica_leaves $c
         }
     }
 
@@ -51,7 +46,7 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 360
         r replicaof 127.0.0.1 [primary_listen]
         primary_send [primary_accept] "$text\r\n"
         wait_for_log "Error reply to PING from primary: '[string range $text 0 254]'"
-        abandoned
+        lead
     }
 
     test "messages do not get into the stream of a client that subscribed before it became a replica" -needs {ours 1} {
@@ -120,7 +115,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             primary_send $chan "$answer\r\n"
             primary_await_close $chan
             assert_equal 1 [r get a] $answer
-            abandoned
+            lead
         }
     }
 
@@ -133,7 +128,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             primary_send $chan "+FULLRESYNC $id 0\r\n$header\r\n"
             primary_await_close $chan
             assert_equal 1 [r get a] $header
-            abandoned
+            lead
         }
     }
 
@@ -145,7 +140,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             wait_for_condition 10000 {[info_field memory used_memory] < 200000000} {}
             primary_drop $chan
             wait_for_condition 10000 {[info_field persistence loading] == 0} {the load goes on}
-            abandoned
+            lead
         }
         r config set repl-diskless-load disabled
         r set a 1
@@ -168,7 +163,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         primary_await $chan REPLCONF ACK [string length $stream]
         assert_equal {2 up} [list [r get a] [info_field replication master_link_status]]
         assert_equal 0 [info_field replication connected_slaves]
-        abandoned
+        lead
     }
 
     test "a command of the stream that cannot be executed ends the link, and the copy is made again" -needs {ours 1} {
@@ -189,7 +184,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             assert_equal {1 1} [list [r get a] [info_field replication slave_repl_offset]] $request
             if {$first} {assert_equal {PSYNC ? -1} [primary_handshake chan]} ;# later ones wait
             set first 0
-            abandoned
+            lead
         }
     }
 
@@ -202,7 +197,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             primary_send $chan $request
             primary_await_close $chan
             assert_equal 1 [r get a] $request
-            abandoned
+            lead
         }
     }
 }

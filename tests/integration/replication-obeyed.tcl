@@ -17,10 +17,6 @@ proc synchronize {copy {offset 0}} {
     full_copy $chan $copy $offset
     return $chan
 }
-proc lead {} {
-    r replicaof no one
-    primary_close
-}
 proc errors {} {info_field stats unexpected_error_replies}
 proc data_file {} {file join [srv dir] dump.rdb}
 
@@ -73,8 +69,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" appendonly n
         assert_error_like "*timeout*" {r function restore $payload replace}
         r debug reload
         assert_equal 2 [r fcall_ro slow 0]
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         load_slow 3
         r debug loadaof
         assert_equal 3 [r fcall_ro slow 0]
@@ -202,8 +197,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" appendonly n
     }
 
     test "a replica whose data are replaced by an older file copies them again" -needs {ours 1} {
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         r config set appendonly no
         foreach command {{debug loadaof} {debug reload nosave}} {
             set chan [synchronize $copy 10]
@@ -339,8 +333,7 @@ start_server {no_rdma 1 config {{rename-command FLUSHDB ""} {rename-command XGRO
         primary_send $chan [resp_command NOSUCH]
         assert_equal "PSYNC ? -1" [primary_handshake chan]
         lead
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         set file [open [aof_file i] ab]
         puts -nonewline $file $sent
         close $file

@@ -86,8 +86,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         set expected [stream_of {SELECT 0} {set after 2} {set after 3}]
         assert_equal $expected [replica_stream $c [string length $expected]]
         assert_equal [expr {$offset + [string length $expected]}] [repl_offset]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
     }
 
     test "a full copy from a file: its length, followed directly by the stream" -needs {ours 1} {
@@ -110,8 +109,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         assert_regexp {^(REDIS|VALKEY)0} [replica_payload $c]
         r set after 5
         assert_equal {{SELECT 0} {set after 5}} [replica_commands $c]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
     }
 
     test "the full copy has the format that the replica's version reads" -needs {ours 1} {
@@ -156,8 +154,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             assert_match "+FULLRESYNC *" [replica_sync $c]
             $c -close
             lassign [replica_full_sync capa eof capa psync2 version 9.1.0] c
-            $c -close
-            wait_replicas 0
+            replica_leaves $c
         }
         assert_equal 4 [expr {[total_forks] - $forks}]
         r config set repl-diskless-sync yes
@@ -170,8 +167,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         set c [new_client]
         $c -send sync
         assert_match "VALKEY080*fields*" [replica_payload $c]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
         r del fields
     }
 
@@ -196,8 +192,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             EXEC {SELECT 0} {publish ch msg} {mset k 1 l 2}
         }
         assert_equal [list {*}$expected] [replica_commands $c]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
     }
 
     test "large values and large groups arrive unchanged" {
@@ -217,8 +212,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         assert_equal [list set k:499 [string repeat x 1000]] [lindex $commands end-1]
         assert_equal EXEC [lindex $commands end]
         assert_equal 506 [llength $commands]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
     }
 
     test "a replica whose link broke continues where it was" {
@@ -237,8 +231,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             set bytes [expr {[repl_offset] - $from + 1}]
             if {$bytes} {assert_match "*[resp_command set k 3]*" [replica_stream $c $bytes]}
             assert_equal online [dict get [lindex [replica_lines] 0] state]
-            $c -close
-            wait_replicas 0
+            replica_leaves $c
         }
         assert_equal [expr {$ok + 3}] [info_field stats sync_partial_ok]
     }
@@ -361,8 +354,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
                 $one -close
                 wait_replicas 1
                 assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
-                $two -close
-                wait_replicas 0
+                replica_leaves $two
                 if {$runs} {
                     assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
                     r bgsave cancel
@@ -392,8 +384,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             assert_equal 1 [$c -eof]
             assert_match +FULLRESYNC* [replica_line $next]
             replica_payload $next
-            $next -close
-            wait_replicas 0
+            replica_leaves $next
         }
     }
 
@@ -410,8 +401,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             wait_for_log "== CRITICAL == This primary is sending an error to its replica: '$text' after processing the\
                 command '$name'" $mark
             wait_for_log "Replica generated a reply to command '$name', disconnecting it: " $mark
-            $c -close
-            wait_replicas 0
+            replica_leaves $c
         }
     }
 
@@ -500,8 +490,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             r config set repl-timeout 60
         }
         $loads -close
-        $silent -close
-        wait_replicas 0
+        replica_leaves $silent
     }
 
     test "ROLE, INFO and CLIENT LIST show replicas and what they acknowledged" {
@@ -547,8 +536,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         assert_not_equal $id [info_field replication master_replid]
         set c [replica_connect]
         assert_not_match "*$id*" [replica_sync $c $id [expr {[repl_offset] + 1}]]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
     }
 
     test "data of another time that DEBUG RELOAD NOSAVE loads begin another history and append-only file" \
@@ -557,8 +545,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         r save
         r del l
         lassign [replica_full_sync] c id
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         r set later v
         set offset [repl_offset]
         set waiting [new_client]
@@ -569,22 +556,17 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         assert_closed $c
         set c [replica_connect]
         assert_match +FULLRESYNC* [replica_sync $c $id [expr {$offset + 1}]]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
         aof_wait_rewritten
-        set digest [r debug digest]
-        r debug loadaof
-        assert_equal $digest [r debug digest]
+        keeps_data {r debug loadaof}
         r config set appendonly no
     }
 
     test "DEBUG LOADAOF begins another history if the files are not those of the last write" -needs {ours 1} {
         r set a 1
-        r config set appendonly yes
-        aof_wait_rewritten
+        aof_turn_on
         foreach {state same} {on 1 off 0 "in another directory" 0 gone 0} {
-            r config set appendonly yes
-            aof_wait_rewritten
+            aof_turn_on
             lassign [replica_full_sync] c id
             switch $state {
                 off {r config set appendonly no}
@@ -609,8 +591,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
                 set c [replica_connect]
                 assert_match +FULLRESYNC* [replica_sync $c $id [expr {$offset + 1}]]
             }
-            $c -close
-            wait_replicas 0
+            replica_leaves $c
         }
         # The next writes go to files that a restart finds.
         aof_wait_rewritten
@@ -623,8 +604,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
 
     test "the backlog is freed some time after the last replica left, and its history ends" {
         lassign [replica_full_sync] c id
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
         assert_equal 1 [info_field replication repl_backlog_active]
         with_config {repl-backlog-ttl 1} {
             wait_for_condition 10000 {[info_field replication repl_backlog_active] == 0}
@@ -658,8 +638,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         lassign [replica_full_sync] c id
         r set k v
         set offset [repl_offset]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
         wait_for_condition 5000 {[info_field persistence rdb_bgsave_in_progress] == 0}
         r save
         restart_server
@@ -674,8 +653,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         $c -close
         set c [replica_connect]
         assert_match "+FULLRESYNC $now *" [replica_sync $c $id [expr {$offset + 2}]]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
     }
 
     test "a position in an RDB file that leaves a stream no room is not taken" -needs {ours 1} {
@@ -702,10 +680,8 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
         -needs {ours 1} {
         lassign [replica_full_sync] c id
         r set k v
-        $c -close
-        wait_replicas 0
-        r bgrewriteaof
-        aof_wait_rewritten
+        replica_leaves $c
+        aof_rewrite
         set offset [repl_offset]
         restart_server
         assert_equal [list $id $offset] [list [info_field replication master_replid2] [repl_offset]]
@@ -724,8 +700,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         lassign [replica_full_sync] c id
         r set soon v px 200
         r set stays v
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
         set offset [repl_offset]
         r save
         r debug set-active-expire 0
@@ -737,8 +712,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         set c [replica_connect]
         assert_match +CONTINUE* [replica_sync $c $id [expr {$offset + 1}]]
         assert_equal {{SELECT 0} {UNLINK soon}} [replica_commands $c]
-        $c -close
-        wait_replicas 0
+        replica_leaves $c
     }
 
     test "SHUTDOWN waits until its replicas have acknowledged all writes" {
@@ -817,8 +791,7 @@ start_server {overrides {repl-diskless-sync-delay 0 dual-channel-replication-ena
         wait_for_condition 5000 {[dict get [lindex [replica_lines] 0] state] eq "online"}
         assert_equal 1 [llength [replica_lines]]
         $rdb -close
-        $main -close
-        wait_replicas 0
+        replica_leaves $main
     }
 
     test "dual channel: the loss of the RDB channel is an error of the transfer" {
@@ -847,8 +820,7 @@ start_server {overrides {repl-diskless-sync-delay 0 dual-channel-replication-ena
         set main [replica_connect capa eof capa psync2 capa dual-channel set-rdb-client-id $client]
         assert_equal "+CONTINUE $id" [replica_sync $main $id [expr {$offset + 1}]]
         assert_equal {{SELECT 0} {set between 1}} [replica_commands $main]
-        $main -close
-        wait_replicas 0
+        replica_leaves $main
     }
 
     test "DEBUG DELAY-RDB-CLIENT-FREE-SECONDS: how long the stream is kept for a main channel that does not come" \
@@ -890,8 +862,7 @@ start_server {no_rdma 1 overrides {repl-diskless-sync-delay 0 dual-channel-repli
         assert_equal 1 [info_field replication replicas_waiting_psync]
         set main [replica_connect capa eof capa psync2 capa dual-channel set-rdb-client-id $client]
         assert_equal "+CONTINUE $id" [replica_sync $main $id [expr {$offset + 1}]]
-        $main -close
-        wait_replicas 0
+        replica_leaves $main
         assert {[info_field stats total_net_repl_output_bytes] > [string length $payload]}
     }
 
@@ -910,8 +881,7 @@ start_server {no_rdma 1 overrides {repl-diskless-sync-delay 0 dual-channel-repli
         assert_equal 1 [info_field replication replicas_waiting_psync]
         set main [replica_connect capa eof capa psync2 capa dual-channel set-rdb-client-id $client]
         assert_equal "+CONTINUE $id" [replica_sync $main $id [expr {$offset + 1}]]
-        $main -close
-        wait_replicas 0
+        replica_leaves $main
     }
 
     test "dual channel: a replica that reads nothing for repl-timeout is dropped, the others continue" -needs {ours 1} {
@@ -928,8 +898,7 @@ start_server {no_rdma 1 overrides {repl-diskless-sync-delay 0 dual-channel-repli
             while {[string range $end end-39 end] ne [string range $head 5 end]} {append end [$rdb -readraw 1]}
             assert_equal 1 [$rdb -eof]
             $rdb -close
-            $silent -close
-            wait_replicas 0
+            replica_leaves $silent
             wait_for_condition 5000 {[info_field replication replicas_waiting_psync] == 1}
         }
     }
@@ -945,8 +914,7 @@ start_server {no_rdma 1 overrides {repl-diskless-sync-delay 0 dual-channel-repli
             replica_payload $rdb
             assert_equal 1 [$rdb -eof]
             $rdb -close
-            $killed -close
-            wait_replicas 0
+            replica_leaves $killed
         }
         wait_for_condition 5000 {[info_field persistence rdb_bgsave_in_progress] == 0}
     }
@@ -968,8 +936,7 @@ start_server {overrides {repl-diskless-sync no enable-protected-configs yes save
             assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
             assert_match *new* [replica_payload $c] $option
             r config set $option $back rdb-key-save-delay 0
-            $c -close
-            wait_replicas 0
+            replica_leaves $c
         }
     }
 }
@@ -985,8 +952,7 @@ start_server [list no_rdma 1 overrides {repl-diskless-sync-delay 0} tags {replic
             regexp { fd=(\d+) } [r client list type replica] -> fd
             # Pairs of descriptor and value: the last one counts.
             assert_equal $nodelay [dict get [file_bytes $::socket_options] $fd] $value
-            $c -close
-            wait_replicas 0
+            replica_leaves $c
         }
     }
 }

@@ -22,10 +22,6 @@ proc follow_with {bytes} {
     primary_send $chan $bytes
     return $chan
 }
-proc lead {} {
-    r replicaof no one
-    primary_close
-}
 proc link {} {info_field replication master_link_status}
 proc link_is {state} {wait_for_condition 10000 {[link] eq $state} {the link is [link]}}
 # Connects both channels of a dual-channel synchronization, up to the SYNC on the second one.

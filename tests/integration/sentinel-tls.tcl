@@ -2,15 +2,11 @@
 # seconds: 27
 
 # The proxy may exist from another build.
-proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
 if {$::opt(rdma)} {
     test "Sentinels over TLS" {skip_test "the clients of this run speak RDMA"}
     return
 }
-if {![has_tls] || [tool tls-proxy] eq "" || [tool openssl] eq ""} {
-    test "Sentinels over TLS" {skip_test "built without TLS, or openssl(1) is not installed"}
-    return
-}
+if {[skip_without_tls "Sentinels over TLS" tls-proxy]} return
 
 start_sentinels {tls 1} {
     test "Sentinels over TLS name the ports of TLS" {

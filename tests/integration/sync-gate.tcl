@@ -4,10 +4,7 @@
 set gate_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 20
     slowlog-log-slower-than 0 notify-keyspace-events KA}
 
-proc gate_field {level name} {
-    if {![regexp "\n$name:(\[^\r\]*)\r" [r $level info] -> value]} {return ""}
-    return $value
-}
+proc gate_field {level name} {field $level $name default}
 proc gate_join {level of} {
     r $level replicaof [srv $of host] [srv $of port]
     wait_for_condition 15000 {

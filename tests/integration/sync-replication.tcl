@@ -2,10 +2,7 @@
 
 set sync_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 5}
 
-proc sync_field {level name} {
-    if {![regexp "\n$name:(\[^\r\]*)\r" [r $level info] -> value]} {return ""}
-    return $value
-}
+proc sync_field {level name} {field $level $name default}
 proc wait_writable {level {least 1}} {
     wait_for_condition 15000 {[sync_field $level sync_in_sync_replicas] >= $least && [sync_field $level sync_writable]}
 }

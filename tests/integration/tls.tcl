@@ -1,12 +1,7 @@
 # TLS: certificates, client certificates and their users, versions, sessions, reloading, and invalid peers. seconds: 26
 
 # The proxy may exist from another build.
-proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
-if {![has_tls] || [tool tls-proxy] eq "" || [tool openssl] eq ""} {
-    test "TLS" {skip_test "built without TLS, or openssl(1) is not installed"}
-    return
-}
-proc crt {name} {file join [certificates] $name}
+if {[skip_without_tls "TLS" tls-proxy]} return
 
 # A server with a TLS port; `overrides` come last.
 proc start_tls_server {overrides body} {

@@ -827,10 +827,7 @@ set in_group {
 }
 start_server $in_group {
     start_server $in_group {
-        proc group_field {level name} {
-            if {![regexp "\n$name:(\[^\r\]*)\r" [r $level info] -> value]} {return ""}
-            return $value
-        }
+        proc group_field {level name} {field $level $name default}
         # The replica (level 0) stops; then the primary executes a SET and a get of the value, which no replica has.
         proc get_uncommitted {client value} {
             exec kill -STOP [srv 0 pid]

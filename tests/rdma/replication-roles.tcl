@@ -5,12 +5,6 @@
 
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60 repl-diskless-load on-empty-db}
 
-# A field of INFO, "" while the server cannot answer.
-proc field {level name {section replication}} {
-    if {[catch {r $level info $section} text]} {return ""}
-    if {![regexp "\n$name:(\[^\r\n\]*)" $text -> value]} {return ""}
-    return $value
-}
 proc follow {level of} {
     r $level replicaof $::opt(rdma_host) [srv $of port]
     wait_link $level rdma

@@ -6,12 +6,6 @@ set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
 
 proc follow {level} {r replicaof $::opt(rdma_host) [srv $level port]}
 proc link_up {{level 0}} {expr {[field $level master_link_status] eq "up"}}
-# A field of INFO, of the section replication unless another is named; "" where the server cannot answer.
-proc field {level name {section replication}} {
-    if {[catch {r $level info $section} text]} {return ""}
-    if {![regexp "\n$name:(\[^\r\n\]*)" $text -> value]} {return ""}
-    return $value
-}
 proc wait_up {{level 0}} {wait_for_condition 30000 {[link_up $level]}}
 proc wait_replicas_of {level count} {
     wait_for_condition 30000 {[field $level connected_slaves] eq $count}

@@ -1,12 +1,7 @@
 # Replication by TLS over RDMA: what the link uses, both kinds of synchronization, changes of the primary, and what a
 # replica does when TLS over RDMA is not there. seconds: 15
 
-proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
-if {![has_tls] || [tool openssl] eq ""} {
-    test "replication by TLS over RDMA" {skip_test "built without TLS, or openssl(1) is not installed"}
-    return
-}
-proc crt {name} {file join [certificates] $name}
+if {[skip_without_tls "replication by TLS over RDMA"]} return
 
 # A server with TLS over TCP and RDMA on the same port number; `r` is a client over TCP.
 proc start_tls_node {overrides body} {
@@ -17,10 +12,6 @@ proc start_tls_node {overrides body} {
         tls-replication yes rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 20 \
         protected-mode no] $overrides]
     uplevel 1 [list start_server [list no_rdma 1 overrides $settings tags tls] $body]
-}
-proc field {level name {section replication}} {
-    if {![regexp "\n$name:(\[^\r\n\]*)" [r $level info $section] -> value]} {return ""}
-    return $value
 }
 proc wait_link {transport} {
     wait_for_condition 20000 {

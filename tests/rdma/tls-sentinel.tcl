@@ -1,11 +1,6 @@
 # Sentinels that reach servers by TLS over RDMA. seconds: 5
 
-proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
-if {![has_tls] || [tool openssl] eq ""} {
-    test "Sentinels by TLS over RDMA" {skip_test "built without TLS, or openssl(1) is not installed"}
-    return
-}
-proc crt {name} {file join [certificates] $name}
+if {[skip_without_tls "Sentinels by TLS over RDMA"]} return
 set certificates [list tls-cert-file [crt server.crt] tls-key-file [crt server.key] tls-ca-cert-file [crt ca.crt] \
     protected-mode no]
 

@@ -2,12 +2,7 @@
 # pipelines, pushes, slow peers, threads, and peers that break the rules. seconds: 16
 
 # Programs may exist from another build.
-proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
-if {![has_tls] || [tool tls-proxy] eq "" || [tool openssl] eq ""} {
-    test "TLS over RDMA" {skip_test "built without TLS, or openssl(1) is not installed"}
-    return
-}
-proc crt {name} {file join [certificates] $name}
+if {[skip_without_tls "TLS over RDMA" tls-proxy]} return
 
 # A server with TLS on its RDMA port; `r` is a client over TCP. `overrides` come last.
 proc start_rdma_tls {overrides body} {
