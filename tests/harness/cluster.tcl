@@ -55,7 +55,7 @@ proc cluster_field {i name} {
 }
 proc info_field_of {i section name} {dict get [info_dict [n $i info $section]] $name}
 # A field of INFO replication; "" if the node has none, or cannot answer.
-proc replication_of {i name} {
+proc repl_field {i name} {
     if {[catch {n $i info replication} text] || ![regexp "\n$name:(\[^\r\n\]*)" $text -> value]} {return ""}
     return $value
 }

@@ -6,8 +6,8 @@ if {!$::opt(rdma)} return
 
 proc wait_for_rdma_link {i} {
     wait_for_condition 20000 {
-        [replication_of $i master_link_status] eq "up" && [replication_of $i master_link_transport] in {rdma rdma-tls}
-    } "the link of node $i is [replication_of $i master_link_transport]"
+        [repl_field $i master_link_status] eq "up" && [repl_field $i master_link_transport] in {rdma rdma-tls}
+    } "the link of node $i is [repl_field $i master_link_transport]"
 }
 
 start_cluster {primaries 3 replicas 1 overrides {rdma-replication yes cluster-announce-client-rdma-port 7003}} {

@@ -8,14 +8,15 @@ set moving_keys 50
 
 proc leader_of_shard {nodes} {
     foreach i $nodes {
-        if {![catch {is_primary $i} primary] && $primary && [replication_of $i sync_writable] eq 1} {return $i}
+        if {![catch {is_primary $i} primary] && $primary && [repl_field $i sync_writable] eq 1} {return $i}
     }
     return -1
 }
 proc wait_shard_ready {nodes} {
     wait_for_condition 30000 {
-        [set leader [leader_of_shard $nodes]] >= 0 && [replication_of $leader sync_in_sync_replicas] == [llength $nodes] - 1 &&
-        [replication_of $leader sync_set_changes] eq 0
+        [set leader [leader_of_shard $nodes]] >= 0 &&
+        [repl_field $leader sync_in_sync_replicas] == [llength $nodes] - 1 &&
+        [repl_field $leader sync_set_changes] eq 0
     }
     return $leader
 }
@@ -215,13 +216,13 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         n $cut debug drop-cluster-packet-filter -2
         node_pause $cut
         n $target client kill type replica
-        wait_for_condition 20000 {[replication_of $target sync_in_sync_replicas] == 1}
+        wait_for_condition 20000 {[repl_field $target sync_in_sync_replicas] == 1}
         n $source cluster migrateslots slotsrange $moving_slot $moving_slot node [node_id $target]
         wait_for_condition 20000 {![catch {n $target get [moving_key 0]} got] && $got eq "seventh:0"}
         wait_for_condition 20000 {[dict get [lindex [n $target cluster getslotmigrations] 0] state] eq "success"}
         n $target debug change-repl-id
         node_resume $cut
-        wait_for_condition 20000 {[replication_of $target sync_in_sync_replicas] == 2}
+        wait_for_condition 20000 {[repl_field $target sync_in_sync_replicas] == 2}
         assert_equal $target [slot_owner $moving_slot $cut]
         n $cut debug drop-cluster-packet-filter -1
         foreach shard $shards {wait_shard_ready $shard}
@@ -484,12 +485,12 @@ start_cluster [list primaries 3 replicas 2 overrides [concat $sync_migration_opt
         }
         foreach i {0 1} {n $i debug drop-cluster-packet-filter -2} ;# they hear of no new owner
         n 3 cluster failover takeover
-        wait_for_condition 20000 {[replication_of 3 sync_writable] eq 1}
+        wait_for_condition 20000 {[repl_field 3 sync_writable] eq 1}
         for {set k 0} {$k < $moving_keys} {incr k} {
             wait_for_condition 20000 {![catch {n 3 set [moving_key $k] second:$k} reply] && $reply eq "OK"}
         }
         node_kill 3
-        wait_for_condition 30000 {[replication_of 0 sync_replication] eq "leading" && [replication_of 0 sync_term] >= 3}
+        wait_for_condition 30000 {[repl_field 0 sync_replication] eq "leading" && [repl_field 0 sync_term] >= 3}
         assert [log_has "Successful partial resynchronization" 0 [node_level 0]]
         wait_for_condition 5000 {[dict get [lindex [n 0 cluster getslotmigrations] 0] state] eq "failed"}
         n 0 debug slotmigration prevent-pause 0

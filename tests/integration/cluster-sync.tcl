@@ -6,10 +6,10 @@ set cluster_sync_options {sync-replication yes min-sync-replicas 1 repl-diskless
 
 proc wait_sync_ready {i {replicas 1} {members 0}} {
     wait_for_condition 20000 {
-        [replication_of $i sync_writable] eq 1 && [replication_of $i sync_in_sync_replicas] >= $replicas &&
-        [replication_of $i sync_set_changes] eq 0 && [replication_of $i sync_members] >= $members
-    } "shard of $i: [replication_of $i sync_replication] [replication_of $i sync_obstacle], [replication_of $i sync_in_sync_replicas]\
-        in sync of [replication_of $i sync_members]"
+        [repl_field $i sync_writable] eq 1 && [repl_field $i sync_in_sync_replicas] >= $replicas &&
+        [repl_field $i sync_set_changes] eq 0 && [repl_field $i sync_members] >= $members
+    } "shard of $i: [repl_field $i sync_replication] [repl_field $i sync_obstacle],\
+        [repl_field $i sync_in_sync_replicas] in sync of [repl_field $i sync_members]"
 }
 # "closed": the reply had to wait, and is never given.
 proc answer {i args} {
@@ -48,11 +48,11 @@ proc read_acknowledged {key} {
 start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
     test "each shard is a group of its own, with its nodes as members" -needs {ours 1} {
         foreach i {0 1 2} {wait_sync_ready $i 2 3}
-        set groups [lmap i [nodes] {replication_of $i sync_group}]
+        set groups [lmap i [nodes] {repl_field $i sync_group}]
         assert_equal 3 [llength [lsort -unique $groups]]
         foreach i {3 4 5 6 7 8} {
             assert_equal [lindex $groups [primary_of $i]] [lindex $groups $i]
-            wait_for_condition 10000 {[replication_of $i sync_eligible] eq 1}
+            wait_for_condition 10000 {[repl_field $i sync_eligible] eq 1}
         }
         for {set k 0} {$k < 30} {incr k} {write_acknowledged key:$k first}
     }
@@ -82,7 +82,7 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
             assert_equal OK [n $to cluster failover {*}$kind]
             wait_for_condition 20000 {[is_primary $to] && ![is_primary $from]}
             wait_sync_ready $to 2 3
-            assert_equal following [replication_of $from sync_replication]
+            assert_equal following [repl_field $from sync_replication]
             assert_equal $to [read_acknowledged {{acknowledged}}]
         }
     }
@@ -125,8 +125,8 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
     test "a primary that is reset leaves its group, in MULTI, too" -needs {ours 1} {
         foreach {i words} {0 {} 1 hard} {
             set from [slot_owner [lindex {0 6000} $i]]
-            set group [replication_of $from sync_group]
-            set id [replication_of $from sync_id]
+            set group [repl_field $from sync_group]
+            set id [repl_field $from sync_id]
             assert_equal OK [n $from flushall]
             if {$i} {
                 n $from multi
@@ -135,13 +135,13 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
             } else {
                 assert_equal OK [n $from cluster reset {*}$words]
             }
-            wait_for_condition 10000 {[replication_of $from sync_replication] eq "leading"}
-            assert {[replication_of $from sync_group] ni [list $group ""]}
-            assert {[replication_of $from sync_id] ne $id}
-            assert_equal 1 [replication_of $from sync_members]
-            assert_equal 0 [replication_of $from connected_slaves]
+            wait_for_condition 10000 {[repl_field $from sync_replication] eq "leading"}
+            assert {[repl_field $from sync_group] ni [list $group ""]}
+            assert {[repl_field $from sync_id] ne $id}
+            assert_equal 1 [repl_field $from sync_members]
+            assert_equal 0 [repl_field $from connected_slaves]
             foreach other [nodes] {
-                if {$other != $from} {assert {[replication_of $other sync_group] ne [replication_of $from sync_group]}}
+                if {$other != $from} {assert {[repl_field $other sync_group] ne [repl_field $from sync_group]}}
             }
         }
     }
@@ -161,7 +161,7 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
         wait_sync_ready 0 2 3
         n 3 config set masteruser nobody masterauth wrong
         n 0 client kill type replica
-        wait_for_condition 20000 {[replication_of 3 master_link_status] eq "down"}
+        wait_for_condition 20000 {[repl_field 3 master_link_status] eq "down"}
         wait_sync_ready 0 1 3
         move_slot $slot 1 0
         wait_for_condition 20000 {[slot_owner $slot 3] == 0}
@@ -187,11 +187,11 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
         foreach i $moved {n $i cluster replicate $id}
         assert_equal OK [n $new cluster failover takeover]
         assert [is_primary $new]
-        assert_equal fenced [replication_of $new sync_replication]
+        assert_equal fenced [repl_field $new sync_replication]
         wait_for_condition 20000 {[primary_of $other] == $new}
         node_restart $new
-        wait_for_condition 20000 {[replication_of $new sync_replication] ne ""}
-        assert_equal fenced [replication_of $new sync_replication]
+        wait_for_condition 20000 {[repl_field $new sync_replication] ne ""}
+        assert_equal fenced [repl_field $new sync_replication]
         wait_for_condition 20000 {
             [string match "-NOSYNCREPLICAS *it belongs to no group yet*" [answer $new get [slot_tag 100]]]
         }
@@ -200,6 +200,8 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
         wait_for_condition 30000 {[primary_of $heir] == $new && [primary_of $old] == $new}
         assert_equal OK [n $heir cluster failover takeover]
         wait_for_condition 30000 {![catch {n $heir get [slot_tag 100]} got] && $got eq "kept"}
-        wait_for_condition 30000 {[primary_of $new] == $heir && [replication_of $new sync_group] eq [replication_of $heir sync_group]}
+        wait_for_condition 30000 {
+            [primary_of $new] == $heir && [repl_field $new sync_group] eq [repl_field $heir sync_group]
+        }
     }
 }

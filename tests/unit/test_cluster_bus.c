@@ -5,6 +5,7 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #ifdef USE_TLS
+#include "certificates.h"
 #include "net/tls.h"
 #endif
 #include <stdio.h>
@@ -396,31 +397,13 @@ FIXTURE_TEST(a_bus_needs_an_address) {
 }
 
 #ifdef USE_TLS
-static char folder[] = "/tmp/test-bus-XXXXXX";
-
 static int use_tls(void **state) {
-    char command[200], error[512], ca[64], cert[64], key[64];
-    if (!mkdtemp(folder)) return -1;
-    snprintf(command, sizeof command, "tests/harness/make-certificates %s", folder);
-    if (system(command) != 0) return -1;
-    snprintf(ca, sizeof ca, "%s/ca.crt", folder);
-    snprintf(cert, sizeof cert, "%s/server.crt", folder);
-    snprintf(key, sizeof key, "%s/server.key", folder);
-    struct tls_settings settings = {.cert_file = cert, .key_file = key, .ca_file = ca, .auth = TLS_AUTH_YES};
-    struct tls_context *accepts = tls_context_new(TLS_SERVER, &settings, error, sizeof error);
-    struct tls_context *dials = tls_context_new(TLS_CLIENT, &settings, error, sizeof error);
-    if (!accepts || !dials) return -1;
-    tls_use(TLS_SERVER, accepts);
-    tls_use(TLS_CLIENT, dials);
+    if (!certificates_make()) return -1;
+    struct tls_settings settings = {.cert_file = own_cert, .key_file = own_key, .ca_file = ca, .auth = TLS_AUTH_YES};
+    use(TLS_SERVER, settings);
+    use(TLS_CLIENT, settings);
     transport = &transport_tls;
     return 0;
-}
-static int leave_tls(void **state) {
-    char command[200];
-    tls_use(TLS_SERVER, NULL);
-    tls_use(TLS_CLIENT, NULL);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 #endif
 

@@ -6,6 +6,7 @@
 #include "rdma_suite.h"
 #include <fcntl.h>
 #ifdef USE_TLS
+#include "certificates.h"
 #include "net/rdma/tls_connection.h"
 #include "net/socket.h"
 #endif
@@ -268,22 +269,14 @@ static const struct CMUnitTest plain_tests[] = {
 /* --- TLS --- */
 
 #ifdef USE_TLS
-static char folder[] = "/tmp/test-rdma-ends-XXXXXX";
-
-static void use(enum tls_role role, const struct tls_settings *settings) {
-    char error[512];
-    struct tls_context *context = tls_context_new(role, settings, error, sizeof error);
-    if (!context) fail_msg("%s", error);
-    tls_use(role, context);
-}
 static struct tls_settings server_settings, client_settings;
-static char ca[64], cert[64], key[64], long_cert[64];
+static char long_cert[64];
 
 /* Of 50 KB, more than OpenSSL reads in a step of a handshake. */
 static bool make_long_certificate(void) {
     char path[64], command[500];
-    snprintf(path, sizeof path, "%s/long.ext", folder);
-    snprintf(long_cert, sizeof long_cert, "%s/long.crt", folder);
+    path_make(path, "long.ext");
+    path_make(long_cert, "long.crt");
     FILE *file = fopen(path, "w");
     if (!file) return false;
     fputs("subjectAltName=IP:127.0.0.1", file);
@@ -298,27 +291,14 @@ static bool make_long_certificate(void) {
     return system(command) == 0;
 }
 static int use_tls(void **state) {
-    char command[200];
     use_rdma(state);
     suite.transport = &transport_rdma_tls;
-    if (!mkdtemp(folder)) return -1;
-    snprintf(command, sizeof command, "tests/harness/make-certificates %s", folder);
-    if (system(command) != 0) return -1;
-    snprintf(ca, sizeof ca, "%s/ca.crt", folder);
-    snprintf(cert, sizeof cert, "%s/server.crt", folder);
-    snprintf(key, sizeof key, "%s/server.key", folder);
-    server_settings = (struct tls_settings){.cert_file = cert, .key_file = key, .ca_file = ca};
+    if (!certificates_make()) return -1;
+    server_settings = (struct tls_settings){.cert_file = own_cert, .key_file = own_key, .ca_file = ca};
     client_settings = (struct tls_settings){.ca_file = ca, .auth = TLS_AUTH_YES};
-    use(TLS_SERVER, &server_settings);
-    use(TLS_CLIENT, &client_settings);
+    use(TLS_SERVER, server_settings);
+    use(TLS_CLIENT, client_settings);
     return make_long_certificate() ? 0 : -1;
-}
-static int leave_tls(void **state) {
-    char command[200];
-    tls_use(TLS_SERVER, NULL);
-    tls_use(TLS_CLIENT, NULL);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 /* Ends of the stream that no close_notify authenticates are errors for this peer. */
@@ -354,9 +334,9 @@ static void a_request_of_a_peer_that_ends_behind_its_handshake_is_delivered(void
     struct tls_settings asking = server_settings, owning = client_settings;
     asking.auth = TLS_AUTH_YES;
     owning.cert_file = long_cert;
-    owning.key_file = key;
-    use(TLS_SERVER, &asking);
-    use(TLS_CLIENT, &owning);
+    owning.key_file = own_key;
+    use(TLS_SERVER, asking);
+    use(TLS_CLIENT, owning);
     uint64_t failed = socket_stats.handshakes_failed;
     struct list *handshakes = &rdma_tls_pool_of(loop)->handshakes;
     client.to_send = 100;
@@ -369,8 +349,8 @@ static void a_request_of_a_peer_that_ends_behind_its_handshake_is_delivered(void
     carrier->callbacks->failed(carrier, 0, NULL);
     rdma_connection_run(carrier);
     turn_until(server.closed == 1 || socket_stats.handshakes_failed != failed);
-    use(TLS_SERVER, &server_settings);
-    use(TLS_CLIENT, &client_settings);
+    use(TLS_SERVER, server_settings);
+    use(TLS_CLIENT, client_settings);
     assert_int_equal(server.consumed, 100);
     assert_int_equal(socket_stats.handshakes_failed, failed);
     assert_false(server.corrupt);

@@ -1,7 +1,7 @@
 /* TLS: the guarantees of every transport, and those specific to TLS: failing handshakes, versions, certificates. */
 #ifdef USE_TLS
+#include "certificates.h"
 #include "net/socket.h"
-#include "net/tls.h"
 #include "transport_suite.h"
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -13,12 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-static char folder[] = "/tmp/test-tls-XXXXXX";
-static char ca[64], own_cert[64], own_key[64], client_cert[64], client_key[64], error[512];
-
-static void path_make(char path[static 64], const char *name) {
-    snprintf(path, 64, "%s/%s", folder, name);
-}
+static char client_cert[64], client_key[64], error[512];
 
 static struct tls_settings server_settings_plain(void) {
     return (struct tls_settings){.cert_file = own_cert,
@@ -32,32 +27,13 @@ static struct tls_settings client_settings_plain(void) {
     return (struct tls_settings){.ca_file = ca, .auth = TLS_AUTH_YES};
 }
 
-static void use(enum tls_role role, struct tls_settings settings) {
-    struct tls_context *context = tls_context_new(role, &settings, error, sizeof error);
-    if (!context) fail_msg("%s", error);
-    tls_use(role, context);
-}
-
 static int use_tls(void **state) {
-    char command[200];
-    if (!mkdtemp(folder)) return -1;
-    snprintf(command, sizeof command, "tests/harness/make-certificates %s", folder);
-    if (system(command) != 0) return -1;
-    path_make(ca, "ca.crt");
-    path_make(own_cert, "server.crt");
-    path_make(own_key, "server.key");
+    if (!certificates_make()) return -1;
     path_make(client_cert, "client.crt");
     path_make(client_key, "client.key");
     suite = (struct suite){
         .transport = &transport_tls, .host = "127.0.0.1", .bulk = 16 << 20, .crowd = 200, .idle = 20 * 1024};
     return 0;
-}
-static int leave_tls(void **state) {
-    char command[200];
-    tls_use(TLS_SERVER, NULL);
-    tls_use(TLS_CLIENT, NULL);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 static int tls_setup(void **state) {
     use(TLS_SERVER, server_settings_plain());
