@@ -39,19 +39,13 @@ static bool must_wait(void) {
 
 /* --- Questions --- */
 
-static bool has_keys(void) {
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        if (db_size(keyspace_db(server.keyspace, id))) return true;
-    return false;
-}
-
 static void facts(void *context, struct cluster_facts *facts) {
     /* The data of a replica count in an election only if they are a prefix of its primary's stream. */
     bool counts = !role->is_replica || role->position.known;
     *facts = (struct cluster_facts){.offset = counts ? (uint64_t)role->position.offset : 0,
                                     .primary_link_up = role->is_replica && role->link == ROLE_LINK_CONNECTED,
                                     .loading = server_is_loading(),
-                                    .has_keys = has_keys(),
+                                    .has_keys = keyspace_size(server.keyspace) > 0,
                                     .bound = !quorum_may_leave()};
     facts->primary_ms = facts->primary_link_up ? role->heard_ms : role->link_since_ms;
 }
@@ -106,7 +100,7 @@ static void delete_keys(void *context, unsigned slot) {
 
 /* This server leads now. The append-only file must not bring the keys back. */
 static void drop_now(void) {
-    if (!has_keys()) return;
+    if (!keyspace_size(server.keyspace)) return;
     server.dirty += server_flush_all(true);
     server_flushed_all();
     propagate_begin();

@@ -52,22 +52,17 @@ bool rdb_fragment_takes(const struct entry *entry) {
     }
 }
 
-static void write_byte(struct output *out, uint8_t byte) {
-    output_reserve(out, 1)[0] = (char)byte;
-    output_commit(out, 1);
-}
-
 bool rdb_fragment_add(struct rdb_fragment *fragment, int db, const struct entry *entry, unsigned slot_number,
                       const struct db_slot_size *slot) {
     if (!rdb_fragment_takes(entry)) return false;
     struct output *out = &fragment->out;
     size_t before = rdb_fragment_len(fragment);
     if (db != fragment->db) {
-        write_byte(out, RDB_OPCODE_SELECTDB);
+        output_write_byte(out, RDB_OPCODE_SELECTDB);
         rdb_write_length(out, (uint64_t)db);
     }
     if (slot) {
-        write_byte(out, RDB_OPCODE_SLOT_INFO);
+        output_write_byte(out, RDB_OPCODE_SLOT_INFO);
         rdb_write_length(out, slot_number);
         rdb_write_length(out, slot->keys);
         rdb_write_length(out, slot->expires);
@@ -87,7 +82,7 @@ size_t rdb_fragment_len(const struct rdb_fragment *fragment) {
 
 struct slice rdb_fragment_end(struct rdb_fragment *fragment) {
     fragment->out.end += TRAILER;
-    write_byte(&fragment->out, RDB_OPCODE_EOF);
+    output_write_byte(&fragment->out, RDB_OPCODE_EOF);
     size_t len = rdb_fragment_len(fragment);
     uint32_t sum = htole32(crc32c(0, fragment->bytes, len));
     memcpy(fragment->bytes + len, &sum, sizeof sum);

@@ -16,13 +16,8 @@ enum {
     AHEAD = 8 /* keys whose values are prefetched while others are written */
 };
 
-static void write_byte(struct output *out, uint8_t byte) {
-    output_reserve(out, 1)[0] = (char)byte;
-    output_commit(out, 1);
-}
-
 static void write_aux(struct output *out, struct slice name, struct slice value) {
-    write_byte(out, RDB_OPCODE_AUX);
+    output_write_byte(out, RDB_OPCODE_AUX);
     rdb_write_string(out, name);
     rdb_write_string(out, value);
 }
@@ -51,7 +46,7 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
     write_aux_number(out, SLICE("aof-base"), params->aof_base);
     for (size_t i = 0; i < params->import_count && version >= RDB_VERSION; i++) {
         const struct rdb_slot_import *import = &params->imports[i];
-        write_byte(out, RDB_OPCODE_SLOT_IMPORT);
+        output_write_byte(out, RDB_OPCODE_SLOT_IMPORT);
         rdb_write_string(out, import->name);
         rdb_write_length(out, import->count);
         for (size_t j = 0; j < import->count; j++) {
@@ -61,7 +56,7 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
     }
     write_extensions(out, params, false);
     for (size_t i = 0; i < params->library_count; i++) {
-        write_byte(out, RDB_OPCODE_FUNCTION2);
+        output_write_byte(out, RDB_OPCODE_FUNCTION2);
         rdb_write_string(out, params->libraries[i]);
     }
 }
@@ -69,18 +64,18 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
 void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version) {
     int64_t expire_at = entry_expire_at(entry);
     if (expire_at >= 0) {
-        write_byte(out, RDB_OPCODE_EXPIRETIME_MS);
+        output_write_byte(out, RDB_OPCODE_EXPIRETIME_MS);
         rdb_write_time(out, expire_at);
     }
     if (access == RDB_ACCESS_IDLE) {
-        write_byte(out, RDB_OPCODE_IDLE);
+        output_write_byte(out, RDB_OPCODE_IDLE);
         rdb_write_length(out, entry_idle_seconds(entry));
     } else if (access == RDB_ACCESS_FREQUENCY) {
-        write_byte(out, RDB_OPCODE_FREQ);
-        write_byte(out, entry_frequency(entry));
+        output_write_byte(out, RDB_OPCODE_FREQ);
+        output_write_byte(out, entry_frequency(entry));
     }
     enum rdb_type type = rdb_value_type(entry, version);
-    write_byte(out, (uint8_t)type);
+    output_write_byte(out, (uint8_t)type);
     rdb_write_string(out, entry_key(entry));
     rdb_write_value(out, entry, db, type);
 }
@@ -133,7 +128,7 @@ static int write_keys(const struct db_writer *writer, int only_slot, size_t coun
 }
 
 static void write_select(struct output *out, int db) {
-    write_byte(out, RDB_OPCODE_SELECTDB);
+    output_write_byte(out, RDB_OPCODE_SELECTDB);
     rdb_write_length(out, (uint64_t)db);
 }
 /* False: the database is empty. */
@@ -141,7 +136,7 @@ static bool write_db_head(struct output *out, struct db *db) {
     struct db_slot_size hidden = db_hidden_size(db);
     if (!db_size(db) && !hidden.keys) return false;
     write_select(out, db_id(db));
-    write_byte(out, RDB_OPCODE_RESIZEDB);
+    output_write_byte(out, RDB_OPCODE_RESIZEDB);
     rdb_write_length(out, db_size(db) + hidden.keys);
     rdb_write_length(out, db_expires(db) + hidden.expires);
     return true;
@@ -204,7 +199,7 @@ int rdb_entries_add(struct rdb_entries *entries, int db, const struct entry *ent
 
 void rdb_entries_end(struct rdb_entries *entries) {
     output_write(entries->out, memory_output_slice(&entries->end));
-    write_byte(entries->out, RDB_OPCODE_EOF);
+    output_write_byte(entries->out, RDB_OPCODE_EOF);
 }
 void rdb_entries_free(struct rdb_entries *entries) {
     memory_output_free(&entries->end);
@@ -229,7 +224,7 @@ int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save
     }
     if (error) return error;
     write_extensions(&sink->out, params, true);
-    write_byte(&sink->out, RDB_OPCODE_EOF);
+    output_write_byte(&sink->out, RDB_OPCODE_EOF);
     int result = rdb_write_checksum(sink);
     if (params->progress) params->progress(params->context, keys, sink_offset(sink));
     return result;

@@ -104,10 +104,6 @@ static bool metrics_text_number_of(struct slice field, struct slice value, struc
     return digit;
 }
 
-static bool slice_starts(struct slice text, const char *start) {
-    size_t len = strlen(start);
-    return text.len >= len && memcmp(text.data, start, len) == 0;
-}
 static bool slice_ends(struct slice text, const char *end) {
     size_t len = strlen(end);
     return text.len >= len && memcmp(text.data + text.len - len, end, len) == 0;

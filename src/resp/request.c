@@ -398,12 +398,6 @@ static bool ends_word(char c) {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Decodes the character after a backslash inside "..." and moves *at past it. */
 static char escape_read(const char **at, const char *end) {
     const char *p = *at;

@@ -129,14 +129,6 @@ struct function_loading {
     const char *error;
 };
 
-static bool name_ok(struct slice name) {
-    for (size_t i = 0; i < name.len; i++) {
-        char c = name.data[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
-    }
-    return name.len > 0;
-}
-
 static bool has_function(struct library *library, struct slice name) {
     list_each(&library->functions, link) {
         struct slice other = function_name(container_of(link, struct function, link));
@@ -150,7 +142,7 @@ static struct function *function_add(struct function_loading *loading, struct sl
                                      uint32_t flags) {
     if (loading->error) {
         /* the first error counts */
-    } else if (!name_ok(name))
+    } else if (!script_name_ok(name))
         loading->error = "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least "
                          "one character long";
     else if (has_function(loading->library, name))

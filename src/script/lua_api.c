@@ -404,11 +404,6 @@ void lua_api_open(lua_State *lua, enum lua_vm_kind kind) {
     set_versions(lua);
 }
 
-static int refuse_unknown_field(lua_State *lua) {
-    return luaL_error(lua, "Script attempted to access nonexistent global variable '%s'",
-                      lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : luaL_typename(lua, 2));
-}
-
 void lua_api_open_for_load(lua_State *lua) {
     lua_newtable(lua);
     lua_pushcfunction(lua, api_log);
@@ -418,7 +413,7 @@ void lua_api_open_for_load(lua_State *lua) {
     set_constants(lua, log_levels);
     set_versions(lua);
     lua_newtable(lua);
-    lua_pushcfunction(lua, refuse_unknown_field);
+    lua_pushcfunction(lua, lua_refuse_unknown_global);
     lua_setfield(lua, -2, "__index");
     lua_setmetatable(lua, -2);
     lua_make_read_only(lua);

@@ -238,11 +238,6 @@ void lua_vm_release(lua_State *lua, int reference) {
 /* Libraries of functions: while a library is loaded, its code sees the globals for loading. Afterwards its functions
  * see the globals for running, because both are behind the same read-only table. */
 
-static int refuse_unknown_global(lua_State *lua) {
-    return luaL_error(lua, "Script attempted to access nonexistent global variable '%s'",
-                      lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : luaL_typename(lua, 2));
-}
-
 static int library_loader(lua_State *lua) {
     struct slice *text = lua_touserdata(lua, 1);
     const char **compile_error = lua_touserdata(lua, 2);
@@ -256,7 +251,7 @@ static int library_loader(lua_State *lua) {
     lua_setfield(lua, -3, "redis");
     lua_setfield(lua, -2, "server");
     lua_newtable(lua);
-    lua_pushcfunction(lua, refuse_unknown_global);
+    lua_pushcfunction(lua, lua_refuse_unknown_global);
     lua_setfield(lua, -2, "__index");
     lua_setmetatable(lua, -2);
     lua_make_read_only(lua);

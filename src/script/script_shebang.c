@@ -76,7 +76,7 @@ const char *script_shebang_read(struct slice text, struct script_shebang *sheban
     return error;
 }
 
-static bool name_ok(struct slice name) {
+bool script_name_ok(struct slice name) {
     for (size_t i = 0; i < name.len; i++) {
         char c = name.data[i];
         if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
@@ -95,7 +95,7 @@ static const char *library_line_read(const struct shebang_line *line, struct scr
         given = rest;
     }
     if (!given.data) return "ERR Library name was not given";
-    if (!name_ok(given))
+    if (!script_name_ok(given))
         return "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one "
                "character long";
     shebang->engine = script_engine_find(line->engine);

@@ -17,3 +17,4 @@ static inline bool script_has_shebang(struct slice text) {
 /* Read the line of a script or of a library. Return NULL, or the error, which is valid until the next call. */
 const char *script_shebang_read(struct slice text, struct script_shebang *shebang);
 const char *library_shebang_read(struct slice text, struct script_shebang *shebang);
+bool script_name_ok(struct slice name); /* of a library or a function: letters, digits and underscores */

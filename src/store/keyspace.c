@@ -88,6 +88,11 @@ void keyspace_free(struct keyspace *k) {
 int keyspace_databases(const struct keyspace *k) {
     return k->databases;
 }
+size_t keyspace_size(const struct keyspace *k) {
+    size_t keys = 0;
+    for (int id = 0; id < k->databases; id++) keys += db_size(&k->db[id]);
+    return keys;
+}
 struct db *keyspace_db(struct keyspace *k, int id) {
     return id >= 0 && id < k->databases ? &k->db[id] : NULL;
 }

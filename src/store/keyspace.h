@@ -83,6 +83,7 @@ struct keyspace *
 keyspace_new_like(const struct keyspace *keyspace); /* empty, of the same kind and size, without hooks */
 void keyspace_free(struct keyspace *keyspace);
 int keyspace_databases(const struct keyspace *keyspace);
+size_t keyspace_size(const struct keyspace *keyspace);     /* keys of all databases, as db_size() counts them */
 struct db *keyspace_db(struct keyspace *keyspace, int id); /* NULL: no such database */
 int db_id(const struct db *db);
 struct keyspace *db_keyspace(const struct db *db);

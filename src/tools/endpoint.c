@@ -51,12 +51,6 @@ void endpoint_free(struct endpoint *e) {
     memset(e, 0, sizeof *e);
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Decodes "%40" to '@'. Returns false for a percent sign without two hex digits, or "%00". */
 static bool percent_decode(char **field, const char *text, size_t len) {
     char *out = mem_alloc(len + 1), *p = out;

@@ -38,3 +38,9 @@ bool parse_memory(struct slice text, uint64_t *bytes);
 size_t format_memory(char *text, uint64_t bytes);
 /* 1.50K, 23.00M …, as in the _human fields of INFO. */
 size_t format_bytes_human(char text[static 32], uint64_t bytes);
+/* The value of a hexadecimal digit of either case; -1: it is none. */
+static inline int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}

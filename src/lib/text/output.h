@@ -53,6 +53,10 @@ static inline void output_commit(struct output *out, size_t len) {
     must_in_tests(len <= (size_t)(out->end - out->pos));
     out->pos += len;
 }
+static inline void output_write_byte(struct output *out, uint8_t byte) {
+    output_reserve(out, 1)[0] = (char)byte;
+    output_commit(out, 1);
+}
 void output_write_slow(struct output *out, struct slice bytes);
 static inline void output_write(struct output *out, struct slice bytes) { /* any length */
     if (__builtin_expect((size_t)(out->end - out->pos) < bytes.len, 0)) {

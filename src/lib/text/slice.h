@@ -27,6 +27,10 @@ static inline bool slice_is(struct slice a, const char *keyword) {
     size_t len = strlen(keyword);
     return a.len == len && strncasecmp(a.data, keyword, len) == 0;
 }
+static inline bool slice_starts(struct slice text, const char *start) {
+    size_t len = strlen(start);
+    return text.len >= len && memcmp(text.data, start, len) == 0;
+}
 /* Removes the first line, with its newline, from `rest`, which is not empty. Returns it without the newline. */
 static inline struct slice slice_take_line(struct slice *rest) {
     const char *end = memchr(rest->data, '\n', rest->len);

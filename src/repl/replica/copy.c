@@ -584,16 +584,12 @@ static void load_closed(struct connection *conn) {
 }
 static const struct connection_events load_events = {.readable = load_readable, .closed = load_closed};
 
-static bool has_data(void) {
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        if (db_size(keyspace_db(server.keyspace, id))) return true;
-    return false;
-}
 /* *refusal: why modules refuse a direct load that the option asks for; NULL: they do not. */
 static bool loads_directly(const char **refusal) {
     enum diskless_load how = replica_settings.diskless_load;
     *refusal = NULL;
-    if (how == DISKLESS_LOAD_DISABLED || (how == DISKLESS_LOAD_ON_EMPTY && has_data())) return false;
+    if (how == DISKLESS_LOAD_DISABLED || (how == DISKLESS_LOAD_ON_EMPTY && keyspace_size(server.keyspace)))
+        return false;
     if (modules_refuse_direct_load) *refusal = modules_refuse_direct_load(how == DISKLESS_LOAD_SWAP);
     return !*refusal;
 }

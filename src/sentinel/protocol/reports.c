@@ -8,20 +8,16 @@ enum { CONVERT_PUBLISH_PERIODS = 4 };
 
 /* --- PING --- */
 
-static bool begins(struct slice text, const char *word) {
-    size_t len = strlen(word);
-    return text.len >= len && memcmp(text.data, word, len) == 0;
-}
-
 static void ping_answered(struct sentinel *s, struct sentinel_link *link, const struct sentinel_answer *answer) {
     struct instance *i = link->instance;
-    bool pong = begins(answer->text, "PONG");
-    if (pong || begins(answer->text, "LOADING") || begins(answer->text, "MASTERDOWN")) {
+    bool pong = slice_starts(answer->text, "PONG");
+    if (pong || slice_starts(answer->text, "LOADING") || slice_starts(answer->text, "MASTERDOWN")) {
         link->available_ms = s->now_ms;
         link->available_stopped_ms = s->stopped_ms;
         link->unanswered_ms = 0;
         if (pong) i->flags &= ~(unsigned)INSTANCE_PRIMARY_REBOOT;
-    } else if (begins(answer->text, "BUSY") && i->flags & INSTANCE_S_DOWN && !(i->flags & INSTANCE_SCRIPT_KILL_SENT)) {
+    } else if (slice_starts(answer->text, "BUSY") && i->flags & INSTANCE_S_DOWN &&
+               !(i->flags & INSTANCE_SCRIPT_KILL_SENT)) {
         /* A script runs for too long. Once: if the script has written, it cannot be killed. */
         if (machine_send(s, i, &(struct sentinel_request){.kind = REQUEST_KILL_SCRIPT}))
             i->flags |= INSTANCE_SCRIPT_KILL_SENT;

@@ -307,12 +307,6 @@ static void pipe_ready(struct event_io *io, int mask) {
     if (!reap(process, WNOHANG)) event_timer_set(server.loop, &process->reap_timer, REAP_RETRY_US, reap_later);
 }
 
-static uint64_t count_keys(void) {
-    uint64_t keys = 0;
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++) keys += db_size(keyspace_db(server.keyspace, id));
-    return keys;
-}
-
 static bool pause_after_fork;
 void child_set_pause_after_fork(bool enabled) {
     pause_after_fork = enabled;
@@ -330,7 +324,7 @@ static pid_t start(struct child_process *process, struct child_job *job) {
     must_be_main_thread(); /* and so is the child's only thread */
     must(!process->job);
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return -errno;
-    job->keys_total = count_keys();
+    job->keys_total = keyspace_size(server.keyspace);
     value_arena_defer_free(true);
     uint64_t began = clock_monotonic_us();
     background_before_fork();
