@@ -79,7 +79,7 @@ static bool conditions_hold(struct call *call, const struct set_request *request
 
 /* Takes over the blob. */
 static void execute(struct call *call, struct blob *blob, const struct set_request *request) {
-    const struct entry *entry = find_write(call, call->argv[1]);
+    const struct entry *entry = find_replace(call, call->argv[1]);
     if (!conditions_hold(call, request, entry)) {
         blob_release(blob);
         return;
@@ -96,7 +96,7 @@ static void execute(struct call *call, struct blob *blob, const struct set_reque
 static void set_value(struct call *call) {
     struct slice value = call->argv[2];
     struct set_request request = {.at = -1};
-    if (!type_ok(call, find_write(call, call->argv[1]), TYPE_STRING)) return;
+    if (!type_ok(call, find_replace(call, call->argv[1]), TYPE_STRING)) return;
     if (value.len == 0) {
         reply_error(call->reply, "ERR object length must be > 0");
     } else if (value.len > (uint64_t)blob_max_object_size) {
@@ -147,7 +147,7 @@ static bool read_request(struct call *call, const struct blob_texts *texts, bool
     int end = 3;
     while (end < call->argc && !is_option(call->argv[end])) end++;
     /* The lookup may remove an expired key, which only an executed command may do. */
-    if (texts->newer && !ahead && !type_ok(call, find_write(call, call->argv[1]), TYPE_STRING)) return false;
+    if (texts->newer && !ahead && !type_ok(call, find_replace(call, call->argv[1]), TYPE_STRING)) return false;
     if (!blob_parse_u64(call->argv[2], &request->length)) {
         reply_error(call->reply, "ERR invalid len");
         return false;
@@ -350,7 +350,7 @@ static void set_placed(struct call *call, const struct blob_texts *texts) {
         set_wait_on(call, wait);
     } else if (wait) {
         set_end(call, texts, &request, wait);
-    } else if (conditions_hold(call, &request, find_write(call, call->argv[1])) &&
+    } else if (conditions_hold(call, &request, find_replace(call, call->argv[1])) &&
                transfer_admit(call, request.length)) {
         set_begin(call, &request, ranges);
     }

@@ -89,7 +89,7 @@ static void restore_run(struct call *call) {
     struct slice key = call->argv[1];
     struct restore_options options;
     if (!options_read(call, &options)) return;
-    if (!options.replace && find_write(call, key)) {
+    if (!options.replace && find_replace(call, key)) {
         reply_error(call->reply, "BUSYKEY Target key name already exists.");
         return;
     }

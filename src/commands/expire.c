@@ -28,7 +28,7 @@ static void expire_generic(struct call *call, bool seconds, bool relative) {
         reply_invalid_expire(call);
         return;
     }
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     if (!entry || !expire_conditions_met(wanted, entry_expire_at(entry), at)) {
         reply_integer(call->reply, 0);
         return;
@@ -59,7 +59,7 @@ static void pexpireat_run(struct call *call) {
 
 static void persist_run(struct call *call) {
     struct slice key = call->argv[1];
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     bool had = entry && entry_expire_at(entry) != -1;
     if (had) {
         blocking_set_expire_quietly(call->db, entry, -1);

@@ -13,7 +13,7 @@ static void delete_all(struct call *call, bool lazy) {
         struct slice key = call->argv[i];
         keys_ahead(call, 1, i, 1, call->argc);
         /* An expired key is deleted as expired and not counted. */
-        if (!db_find(call->db, key, LOOKUP_WRITE | LOOKUP_NOTOUCH)) continue;
+        if (!db_find(call->db, key, LOOKUP_WRITE | LOOKUP_REPLACES | LOOKUP_NOTOUCH)) continue;
         db_delete(call->db, key, lazy);
         notify(call->db, NOTIFY_GENERIC, "del", key);
         deleted++;
@@ -58,12 +58,12 @@ static void type_run(struct call *call) {
 
 static void rename_key(struct call *call, bool only_new) {
     struct slice from = call->argv[1], to = call->argv[2];
-    if (!find_write(call, from)) {
+    if (!find_replace(call, from)) {
         reply_no_such_key(call->reply);
         return;
     }
     bool same = slice_equal(from, to);
-    if (only_new && (same || find_write(call, to))) {
+    if (only_new && (same || find_replace(call, to))) {
         reply_integer(call->reply, 0);
         return;
     }
@@ -112,7 +112,7 @@ static void move_run(struct call *call) {
         reply_same_object(call);
         return;
     }
-    bool moves = find_write(call, key) && !db_find(to, key, LOOKUP_WRITE | lookup_flags(call));
+    bool moves = find_replace(call, key) && !db_find(to, key, LOOKUP_WRITE | LOOKUP_REPLACES | lookup_flags(call));
     if (moves) {
         db_rename(call->db, key, to, key);
         notify(to, NOTIFY_NEW, "new", key);
@@ -161,7 +161,7 @@ static void copy_run(struct call *call) {
         return;
     }
     struct entry *entry = find_read(call, from);
-    bool there = entry && db_find(to_db, to, LOOKUP_WRITE | lookup_flags(call));
+    bool there = entry && db_find(to_db, to, LOOKUP_WRITE | LOOKUP_REPLACES | lookup_flags(call));
     if (!entry || (there && !replace)) {
         reply_integer(call->reply, 0);
         return;

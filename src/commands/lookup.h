@@ -34,6 +34,11 @@ static inline struct entry *find_write(struct call *call, struct slice key) {
     return db_find(call->db, key, LOOKUP_WRITE | lookup_flags(call));
 }
 
+/* The same for a caller that replaces or removes the value, or changes its expiry, and not the value in place. */
+static inline struct entry *find_replace(struct call *call, struct slice key) {
+    return db_find(call->db, key, LOOKUP_WRITE | LOOKUP_REPLACES | lookup_flags(call));
+}
+
 /* False: the entry has another type; replied with the error. */
 static inline bool type_ok(struct call *call, const struct entry *entry, enum value_type type) {
     if (!entry || entry_type(entry) == type) return true;

@@ -12,6 +12,7 @@
 #include "server/server.h"
 #include "store/hash.h"
 #include "store/list_type.h"
+#include "store/loan.h"
 #include "store/set.h"
 #include "store/zset.h"
 #include <stdlib.h>
@@ -86,8 +87,11 @@ static void load_set(struct sort *sort, const struct entry *entry) {
 /* The set becomes a skiplist, as in Valkey: OBJECT ENCODING shows it. */
 static void load_zset(struct sort *sort, struct entry *entry) {
     struct zset zset = zset_of(entry);
-    zset_index(&zset);
-    zset_keep(sort->call->db, entry, &zset);
+    if (zset.encoding == ENCODING_LISTPACK) {
+        before_value_changes(entry);
+        zset_index(&zset);
+        zset_keep(sort->call->db, entry, &zset);
+    }
     struct zset_iterator it;
     struct zset_item item;
     char text[LISTPACK_TEXT];
@@ -299,7 +303,7 @@ static void sort_store(struct sort *sort, size_t first, size_t end) {
         struct db *scratch = scratch_db();
         struct entry *list = list_type_create(scratch, key);
         for (size_t i = first; i < end; i++) emit(sort, &sort->elements[i], scratch, list);
-        bool existed = find_write(call, key);
+        bool existed = find_replace(call, key);
         db_rename(scratch, key, call->db, key);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_LIST, "sortstore", key);
@@ -327,7 +331,8 @@ static void sort_answer(struct sort *sort) {
 static void sort_run_as(struct call *call, bool read_only) {
     struct sort sort = {.call = call, .count = -1};
     if (!sort_read(call, &sort, read_only)) return;
-    struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_CHANGES); /* load_zset() converts */
+    /* load_zset() converts, and then recalls the value. */
+    struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_CHANGES | LOOKUP_REPLACES);
     enum value_type type = entry ? entry_type(entry) : TYPE_LIST;
     if (type != TYPE_LIST && type != TYPE_SET && type != TYPE_ZSET) {
         reply_wrong_type(call->reply);

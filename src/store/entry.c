@@ -6,6 +6,7 @@
 #include "lib/text/number.h"
 #include "store/extension.h"
 #include "store/keyspace_layout.h"
+#include "store/loan.h"
 #include <stdatomic.h>
 
 enum { LAZY_FREE_EFFORT = 64 };
@@ -102,6 +103,19 @@ struct entry *entry_reshape(struct entry *e, struct entry_shape shape) {
     return to;
 }
 
+struct entry *entry_under_key(const struct entry *from, struct slice key) {
+    struct entry *e = entry_make(key, entry_shape_of(from));
+    e->type = from->type;
+    e->encoding = from->encoding;
+    e->access = from->access;
+    if (entry_expires(from)) *entry_expiry_word(e) = *entry_expiry_word(from);
+    if (from->flags & ENTRY_EMBEDDED)
+        memcpy(entry_embedded(e), entry_embedded(from), from->value_len), entry_check_embstr(e, from->value_len);
+    else
+        *(int64_t *)entry_value_word(e) = entry_number(from);
+    return e;
+}
+
 /* --- Freeing --- */
 
 struct value_free {
@@ -146,6 +160,12 @@ static struct extension_place place_of(const struct entry *e, int db) {
     return (struct extension_place){db, entry_key_inline(e)};
 }
 
+size_t entry_allocations(const struct entry *e) {
+    const struct value_ops *ops = value_ops[e->type];
+    if (!has_pointer(e) || e->type == TYPE_EXTENSION || !ops || !ops->free_effort) return 1;
+    return ops->free_effort(entry_pointer(e), e->encoding);
+}
+
 static bool frees_in_background(const struct entry *e, int db) {
     const struct value_ops *ops = value_ops[e->type];
     if (e->type == TYPE_EXTENSION) {
@@ -161,11 +181,13 @@ static bool frees_in_background(const struct entry *e, int db) {
 void entry_free_value(struct entry *e, int db, bool lazy) {
     if (!has_pointer(e)) return;
     struct value_free freed = {entry_pointer(e), e->type, e->encoding};
-    lazy = lazy && frees_in_background(e, db);
+    bool kept = db >= 0 && unlikely(loans_count != 0) && loan_keeps(e, db);
+    lazy = lazy && !kept && frees_in_background(e, db);
     /* Set it to the number 0: the entry must not refer to a value until it has its new shape and value. */
     e->type = TYPE_STRING;
     e->encoding = ENCODING_INT;
     *(int64_t *)entry_value_word(e) = 0;
+    if (kept) return;
     if (lazy) {
         struct value_free *job = mem_alloc(sizeof(*job));
         *job = freed;

@@ -53,7 +53,9 @@ enum value_encoding entry_encoding(const struct entry *entry); /* as reported by
 int64_t entry_expire_at(const struct entry *entry);            /* ms since the epoch, -1: never */
 void *entry_value(const struct entry *entry);                  /* the structure of a type other than string */
 void entry_prefetch_value(const struct entry *entry);          /* prefetches the memory that the entry points to */
-size_t entry_header_size(void);                                /* bytes of an entry without its key and value */
+/* About the number of allocations that a value consists of, as for lazy freeing; 1 for strings and extensions. */
+size_t entry_allocations(const struct entry *entry);
+size_t entry_header_size(void); /* bytes of an entry without its key and value */
 /* As reported by MEMORY USAGE. `db`: the number of its database. */
 size_t entry_memory(const struct entry *entry, int db, size_t samples);
 /* The access field (24 bits): LRU clock or LFU counter, depending on maxmemory-policy. */

@@ -88,8 +88,12 @@ static inline struct entry_shape entry_shape_of(const struct entry *e) {
     return (struct entry_shape){e->flags & ENTRY_EXPIRES, e->flags & ENTRY_EMBEDDED, e->value_len};
 }
 
-/* Frees the value only, in the background if it is large and `lazy`. `db`: the number of its database; -1: none. The
- * value word is invalid afterwards. */
+/* Creates an entry like `from`, with its expiry and access field, under another key. Copies the value word; the caller
+ * ensures that a single entry owns the value. */
+struct entry *entry_under_key(const struct entry *from, struct slice key);
+
+/* Frees the value only, in the background if it is large and `lazy`. `db`: the number of its database; -1: it was in
+ * none, or its tables have left their database: the value is not lent. The value word is invalid afterwards. */
 void entry_free_value(struct entry *entry, int db, bool lazy);
 void entry_free(void *entry); /* frees entry and value in the calling thread; any thread */
 /* Frees entry and value; the value possibly in the background. */

@@ -12,6 +12,7 @@
  * time, so that neither keys nor fields starve the other. */
 #include "store/hash.h"
 #include "store/keyspace_layout.h"
+#include "store/loan.h"
 
 enum {
     KEYS_PER_ROUND = 20,
@@ -96,6 +97,7 @@ static bool fields_db(struct db *db, struct cycle *cycle) {
     const struct expiring_value *value;
     cycle->hashes += db->expiring_values.len;
     while ((value = heap_first(&db->expiring_values)) && time_is_over(value->next_at)) {
+        if (value_is_lent(value->entry)) break; /* until it has been read; those behind it wait as well */
         hash_expire_due(db, value->entry);
         cycle->hashes_due++;
         if (clock_monotonic_us() - cycle->start > cycle->limit_us / FIELDS_SHARE) return false;

@@ -2,6 +2,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "store/hash_field.h"
+#include "store/loan.h"
 
 static int64_t field_number(const void *field) {
     return field_time(field);
@@ -154,6 +155,7 @@ size_t hash_expire_due(struct db *db, struct entry *e) {
     struct due due = {.fields = &expiring_hash_of(e)->fields};
     due_from(&due, 0);
     if (due.count) before_key_changes(db, entry_key_inline(e));
+    if (due.count) before_value_changes(e);
     if (due.count) expire_fields(db, e, due.names, due.count);
     return due.count;
 }

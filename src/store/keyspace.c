@@ -12,6 +12,7 @@
 #include "lib/system/thread.h"
 #include "store/extension.h"
 #include "store/keyspace_layout.h"
+#include "store/loan.h"
 #include <stdatomic.h>
 
 struct store_settings store_settings = {.lfu_log_factor = 10,
@@ -249,6 +250,7 @@ struct entry *db_find(struct db *db, struct slice key, int flags) {
             db_expire_entry(db, e);
         e = NULL;
     }
+    if (e && flags & (LOOKUP_WRITE | LOOKUP_CHANGES) && !(flags & LOOKUP_REPLACES)) before_value_changes(e);
     if (e && !(flags & LOOKUP_NOTOUCH)) entry_touch(e);
     if (!(flags & (LOOKUP_NOSTATS | LOOKUP_WRITE))) {
         if (e)
@@ -293,6 +295,7 @@ struct entry *db_add_value(struct db *db, struct slice key, enum value_type type
 void db_set_value(struct db *db, struct entry *e, enum value_encoding encoding, void *value) {
     must(e->type != TYPE_STRING && value);
     must(likely(!before_change) || before_change->announced(db, entry_key_inline(e)));
+    must(!value_is_lent(e));
     e->encoding = encoding;
     *(void **)entry_value_word(e) = value;
 }
@@ -327,21 +330,6 @@ struct entry *db_set_expire(struct db *db, struct entry *e, int64_t at_ms) {
     if (shape.expires) *entry_expiry_word(e) = at_ms;
     entry_check_embstr(e, shape.value_len);
     hook_changed(db, e);
-    return e;
-}
-
-/* Creates an entry like `from`, with its expiry and access field, under another key. Copies the value word; the caller
- * ensures that a single entry owns the value. */
-static struct entry *entry_under_key(const struct entry *from, struct slice key) {
-    struct entry *e = entry_make(key, entry_shape_of(from));
-    e->type = from->type;
-    e->encoding = from->encoding;
-    e->access = from->access;
-    if (entry_expires(from)) *entry_expiry_word(e) = *entry_expiry_word(from);
-    if (from->flags & ENTRY_EMBEDDED)
-        memcpy(entry_embedded(e), entry_embedded(from), from->value_len), entry_check_embstr(e, from->value_len);
-    else
-        *(int64_t *)entry_value_word(e) = entry_number(from);
     return e;
 }
 

@@ -105,7 +105,9 @@ enum {
     LOOKUP_NOSTATS = 2,
     LOOKUP_WRITE = 4 /* the caller will write: counts no hit or miss */,
     LOOKUP_NOEXPIRE = 8 /* find it even if it has expired */,
-    LOOKUP_CHANGES = 16 /* the caller may change the value in place, although the lookup counts as a read */
+    LOOKUP_CHANGES = 16 /* the caller may change the value in place, although the lookup counts as a read */,
+    LOOKUP_REPLACES = 32 /* with one of the other two: the caller does not change a value in place: it replaces or
+                            removes it, or changes the expiry. A thread may still read the value (loan.h) */
 };
 struct entry *db_find(struct db *db, struct slice key, int flags);
 /* Prefetches keys of commands that are not executed yet (a pipeline, an MGET). This costs one hash per key and hides

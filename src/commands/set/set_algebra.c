@@ -178,7 +178,7 @@ static void store(struct call *call, enum set_operation operation, const char *e
     sources_free(&s);
     size_t len = set_len(&result);
     if (len) {
-        bool existed = find_write(call, key);
+        bool existed = find_replace(call, key);
         if (existed) db_delete_as(call->db, key, store_settings.lazy_server_del, REMOVAL_OVERWRITTEN);
         db_add_value(call->db, key, TYPE_SET, result.encoding, result.value);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);

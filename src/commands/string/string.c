@@ -93,7 +93,7 @@ static void set_with_options(struct call *call) {
     if (!expire_option_time(call, &options.expire, &at)) return;
 
     bool get = options.flags & SET_GET;
-    struct entry *entry = get ? find_read(call, key) : find_write(call, key);
+    struct entry *entry = get ? find_read(call, key) : find_replace(call, key);
     if ((options.flags & (SET_GET | SET_IFEQ)) && !type_ok(call, entry, TYPE_STRING)) return;
     if (get && entry) reply_string_value(call, entry);
     if (get && !entry) reply_null(call->reply);
@@ -122,7 +122,7 @@ static void set_run(struct call *call) {
 }
 
 static void setnx_run(struct call *call) {
-    struct entry *entry = find_write(call, call->argv[1]);
+    struct entry *entry = find_replace(call, call->argv[1]);
     if (!entry) string_put(call, call->argv[1], 2, -1, false);
     reply_integer(call->reply, entry == NULL);
 }
@@ -215,7 +215,7 @@ static void getex_run(struct call *call) {
 
 static void delifeq_run(struct call *call) {
     struct slice key = call->argv[1];
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     if (!type_ok(call, entry, TYPE_STRING)) return;
     bool equal = entry && string_equals(entry, call->argv[2]);
     reply_integer(call->reply, equal);

@@ -35,7 +35,7 @@ static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at
 /* True: one of the keys of these pairs exists (`existing`), or does not exist (otherwise). */
 static bool pairs_any(struct call *call, int first, int pairs, bool existing) {
     for (int i = first; i < first + 2 * pairs; i += 2)
-        if ((find_write(call, call->argv[i]) != NULL) == existing) return true;
+        if ((find_replace(call, call->argv[i]) != NULL) == existing) return true;
     return false;
 }
 

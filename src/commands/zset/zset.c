@@ -18,7 +18,7 @@ void zset_members_removed(struct call *call, struct slice key, struct entry *ent
 void zset_store_result(struct call *call, struct slice key, struct zset *zset, const char *event) {
     size_t len = zset_len(zset);
     if (len) {
-        bool existed = find_write(call, key);
+        bool existed = find_replace(call, key);
         if (existed) db_delete_as(call->db, key, store_settings.lazy_server_del, REMOVAL_OVERWRITTEN);
         db_add_value(call->db, key, TYPE_ZSET, zset->encoding, zset->value);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);

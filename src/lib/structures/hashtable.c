@@ -702,11 +702,28 @@ void hashtable_prefetch_values(const struct hashtable *table, size_t part, void 
     }
 }
 
+static _Thread_local bool iterates_held;
+
+void hashtable_iterates_held(bool on) {
+    must(iterates_held != on);
+    iterates_held = on;
+}
+
+void hashtable_hold(struct hashtable *table) {
+    must_less(table->held, UINT16_MAX);
+    table->held++;
+}
+
+void hashtable_release(struct hashtable *table) {
+    must(table->held > 0);
+    table->held--;
+    shrink_where_possible(table);
+}
+
 void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table) {
     *it = (struct hashtable_iterator){.table = table};
-    must_less(table->held, UINT16_MAX);
     if (rehashing(table)) it->bucket_index = table->rehash_index;
-    table->held++;
+    if (likely(!iterates_held)) hashtable_hold(table);
 }
 
 /* `bucket` is the current bucket (NULL: start with the one at bucket_index), `position` its next slot. */
@@ -735,9 +752,7 @@ void *hashtable_iterator_next(struct hashtable_iterator *it) {
 }
 
 void hashtable_iterator_close(struct hashtable_iterator *it) {
-    must(it->table->held > 0);
-    it->table->held--;
-    shrink_where_possible(it->table);
+    if (likely(!iterates_held)) hashtable_release(it->table);
 }
 
 /* --- Random entries --- */

@@ -110,6 +110,13 @@ void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *ta
 void *hashtable_iterator_next(struct hashtable_iterator *it); /* NULL: no more entries */
 void hashtable_iterator_close(struct hashtable_iterator *it);
 
+/* A table that another thread reads: its owner holds it, which prevents resizing as an open iterator does, and changes
+ * nothing until the other thread has finished. Both may look entries up and iterate. */
+void hashtable_hold(struct hashtable *table);
+void hashtable_release(struct hashtable *table);
+/* From now on the iterators of the calling thread are of tables that their owners hold: they write to no table. */
+void hashtable_iterates_held(bool on);
+
 void *hashtable_random(struct hashtable *table); /* uniform; NULL if the table is empty */
 /* Returns up to `count` entries from a random position. Fast, but not uniform; for eviction and expiry. */
 size_t hashtable_sample(struct hashtable *table, void **entries, size_t count);

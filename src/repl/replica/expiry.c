@@ -107,7 +107,8 @@ static bool expiry_visit(struct expiring_key *key) {
     struct db *db = db_key_db(full);
     struct entry *entry = find(db, name);
     if (entry && entry_expire_at(entry) >= 0 && !entry_is_expired(entry)) return false;
-    if (entry && entry_is_expired(entry)) db_find(db, name, LOOKUP_WRITE | LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+    if (entry && entry_is_expired(entry))
+        db_find(db, name, LOOKUP_WRITE | LOOKUP_REPLACES | LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
     hashtable_pop(tracked, full);
     tracked_free(key);
     role_sync.tracked_keys = hashtable_size(tracked);

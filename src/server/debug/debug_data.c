@@ -212,7 +212,7 @@ static void run_populate(struct call *call) {
     key[prefix.len] = ':';
     for (int64_t i = 0; i < count; i++) {
         struct slice name = {key, prefix.len + 1 + format_int64(key + prefix.len + 1, i)};
-        if (db_find(call->db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_WRITE)) continue;
+        if (db_find(call->db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_WRITE | LOOKUP_REPLACES)) continue;
         int len = snprintf(value, 64, "value:%lld", (long long)i);
         if (size > len) memset(value + len, 0, (size_t)(size - len));
         db_set_string(call->db, name, (struct slice){value, size > 0 ? (size_t)size : (size_t)len}, NULL, false);

@@ -1,0 +1,127 @@
+/* loan.c: see loan.h. There are few loans at a time: a list. */
+#include "store/loan.h"
+#include "lib/system/memory.h"
+#include "lib/system/must.h"
+#include "lib/system/thread.h"
+#include "store/hash.h"
+#include "store/keyspace_layout.h"
+#include "store/set.h"
+#include <stdatomic.h>
+
+enum { SAMPLES = 5 };
+
+size_t loans_count;
+static struct list loans = LIST_INIT(loans);
+
+/* The thread iterates over tables of hashes and sets; sorted sets are read by their skiplist. */
+static struct hashtable *iterated_table(const struct entry *e) {
+    return e->type == TYPE_HASH ? hash_table(e) : e->type == TYPE_SET ? set_table(e) : NULL;
+}
+
+struct value_loan *loan_new(const struct entry *entry, int db, void (*recall)(struct value_loan *loan), void *owner) {
+    must_be_main_thread();
+    must(entry->type != TYPE_STRING && entry->type != TYPE_EXTENSION);
+    struct value_loan *loan = mem_calloc(1, sizeof *loan);
+    loan->entry = entry_under_key(entry, entry_key_inline(entry));
+    loan->db = db;
+    loan->recall = recall;
+    loan->owner = owner;
+    struct hashtable *table = iterated_table(entry);
+    if (table) hashtable_hold(table);
+    list_append(&loans, &loan->link);
+    loans_count++;
+    return loan;
+}
+
+/* The last of both threads frees it. */
+static void loan_drop(struct value_loan *loan) {
+    if (atomic_exchange(&loan->one_left, true)) mem_free(loan);
+}
+
+bool loan_begin(struct value_loan *loan) {
+    enum loan_state state = LOAN_LENT;
+    if (atomic_compare_exchange_strong(&loan->state, &state, LOAN_READ)) return true;
+    must_equal(state, LOAN_TAKEN_BACK);
+    loan_drop(loan);
+    return false;
+}
+
+void loan_return(struct value_loan *loan) {
+    enum loan_state before = atomic_exchange(&loan->state, LOAN_RETURNED);
+    must_equal(before, LOAN_READ);
+    loan_drop(loan);
+}
+
+bool loan_take_back(struct value_loan *loan) {
+    enum loan_state state = LOAN_LENT;
+    must_be_main_thread();
+    return atomic_compare_exchange_strong(&loan->state, &state, LOAN_TAKEN_BACK);
+}
+
+static struct value_loan *loan_of(const struct entry *e) {
+    if (e->type == TYPE_STRING || e->type == TYPE_EXTENSION) return NULL;
+    list_each_entry(&loans, struct value_loan, link, loan) {
+        if (!loan->detached && entry_pointer(loan->entry) == entry_pointer(e)) return loan;
+    }
+    return NULL;
+}
+
+/* Another loan of a detached value has to free it. */
+static bool passed_on(const struct value_loan *ended) {
+    list_each_entry(&loans, struct value_loan, link, loan) {
+        if (entry_pointer(loan->entry) != entry_pointer(ended->entry)) continue;
+        loan->detached = true;
+        loan->bytes = ended->bytes;
+        return true;
+    }
+    return false;
+}
+
+void loan_end(struct value_loan *loan) {
+    must_be_main_thread();
+    must(loan->state == LOAN_RETURNED || loan->state == LOAN_TAKEN_BACK);
+    must(loans_count > 0);
+    list_remove(&loans, &loan->link);
+    loans_count--;
+    struct hashtable *table = iterated_table(loan->entry);
+    if (table) hashtable_release(table);
+    if (loan->detached && !passed_on(loan))
+        entry_dispose(loan->entry, -1, true);
+    else
+        mem_free(loan->entry);
+    loan_drop(loan);
+}
+
+struct value_loan *loan_find(void *owner, bool (*wanted)(const struct value_loan *loan)) {
+    list_each_entry(&loans, struct value_loan, link, loan) {
+        if (loan->owner == owner && (!wanted || wanted(loan))) return loan;
+    }
+    return NULL;
+}
+
+size_t loans_detached_memory(void) {
+    size_t bytes = 0;
+    list_each_entry(&loans, const struct value_loan, link, loan) bytes += loan->bytes;
+    return bytes;
+}
+
+bool loan_has(const struct entry *entry) {
+    return loan_of(entry) != NULL;
+}
+
+void loan_recall(const struct entry *entry) {
+    for (struct value_loan *loan; (loan = loan_of(entry));) {
+        size_t count = loans_count;
+        loan->recall(loan);
+        must_less(loans_count, count);
+    }
+}
+
+bool loan_keeps(const struct entry *entry, int db) {
+    struct value_loan *loan = loan_of(entry);
+    if (!loan) return false;
+    must_be_main_thread();
+    loan->bytes = entry_memory(entry, db, SAMPLES);
+    loan->detached = true;
+    return true;
+}
