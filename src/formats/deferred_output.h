@@ -5,9 +5,9 @@
  * changing it. Strings that are worth compressing stay uncompressed in the batch, with their positions;
  * deferred_batch_write() compresses them.
  *
- * Rejected: threads that read values where they are. Reading a value writes to it (iterators, access times, cached
- * checksums), and the main thread changes values in place. Copying is a small part of the work that compression,
- * checksum and file are.
+ * The writer may be another thread, too, that reads a large value in place (store/loan.h). Small values are copied by
+ * the main thread: that is a small part of the work that compression, checksum and file are, and needs no handshake for
+ * each of them.
  *
  * A batch belongs to one thread at a time. */
 #pragma once

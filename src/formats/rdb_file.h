@@ -27,6 +27,7 @@
  * are written as version 11 unless a database has such a hash. Versions 12 to 79 belong to other products, whose types
  * and opcodes may have other meanings. */
 #pragma once
+#include "formats/rdb.h"
 #include "formats/sink.h"
 #include "formats/source.h"
 #include "lib/hash/slot_bitmap.h"
@@ -88,11 +89,15 @@ int rdb_entries_begin(struct rdb_entries *entries, struct output *out, struct ke
                       const struct rdb_save_params *params);
 /* `db`: the number of its database. 0, or -ENOTSUP: the requested version cannot represent the value. */
 int rdb_entries_add(struct rdb_entries *entries, int db, const struct entry *entry);
+/* Only what precedes the entry in the file: the caller writes it elsewhere, and appends it before it adds another. */
+int rdb_entries_place(struct rdb_entries *entries, int db, const struct entry *entry);
 void rdb_entries_end(struct rdb_entries *entries); /* writes what follows the keys, but for the checksum */
 void rdb_entries_free(struct rdb_entries *entries);
 /* Ends a file with the checksum of what was written, or without if sink->checksum is not set, and flushes the sink. Any
  * thread. 0 or a negative errno. */
 int rdb_write_checksum(struct sink *sink);
+/* Writes the records of one key, but for the value. Returns its type, for rdb_write_value(). */
+enum rdb_type rdb_write_key_head(struct output *out, const struct entry *entry, enum rdb_access access, int version);
 /* Writes the records of one key. `db`: the number of its database. */
 void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version);
 

@@ -61,7 +61,7 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
     }
 }
 
-void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version) {
+enum rdb_type rdb_write_key_head(struct output *out, const struct entry *entry, enum rdb_access access, int version) {
     int64_t expire_at = entry_expire_at(entry);
     if (expire_at >= 0) {
         output_write_byte(out, RDB_OPCODE_EXPIRETIME_MS);
@@ -77,7 +77,11 @@ void rdb_write_key(struct output *out, const struct entry *entry, int db, enum r
     enum rdb_type type = rdb_value_type(entry, version);
     output_write_byte(out, (uint8_t)type);
     rdb_write_string(out, entry_key(entry));
-    rdb_write_value(out, entry, db, type);
+    return type;
+}
+
+void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version) {
+    rdb_write_value(out, entry, db, rdb_write_key_head(out, entry, access, version));
 }
 
 /* "slot-info": the slot, and its keys, keys with an expiry, and keys with items that expire. */
@@ -188,13 +192,18 @@ static void announce_slot(struct rdb_entries *entries, int id, unsigned slot) {
     write_slot_info(entries->out, db, slot);
 }
 
-int rdb_entries_add(struct rdb_entries *entries, int db, const struct entry *entry) {
+int rdb_entries_place(struct rdb_entries *entries, int db, const struct entry *entry) {
     if (entries->version < RDB_VERSION && rdb_value_version(entry) == RDB_VERSION) return -ENOTSUP;
     if (db != entries->db) write_select(entries->out, db);
     entries->db = db;
     if (entries->per_slot) announce_slot(entries, db, hash_slot(entry_key(entry)));
-    rdb_write_key(entries->out, entry, db, entries->access, entries->version);
     return 0;
+}
+
+int rdb_entries_add(struct rdb_entries *entries, int db, const struct entry *entry) {
+    int error = rdb_entries_place(entries, db, entry);
+    if (!error) rdb_write_key(entries->out, entry, db, entries->access, entries->version);
+    return error;
 }
 
 void rdb_entries_end(struct rdb_entries *entries) {

@@ -17,7 +17,8 @@ static void write_pending(struct output *out, const struct radix_tree *pending, 
     struct radix_iterator it;
     rdb_write_length(out, radix_tree_len(pending));
     radix_iterator_init(&it, pending);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more && !out->failed;
+         more = radix_iterator_next(&it)) {
         const struct stream_pending *entry = it.value;
         output_write(out, it.key);
         if (!whole) continue;
@@ -35,7 +36,8 @@ static void write_group(struct output *out, struct slice name, const struct stre
     write_pending(out, group->pending, true);
     rdb_write_length(out, radix_tree_len(group->consumers));
     radix_iterator_init(&it, group->consumers);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more && !out->failed;
+         more = radix_iterator_next(&it)) {
         const struct stream_consumer *consumer = it.value;
         rdb_write_string(out, it.key);
         rdb_write_time(out, consumer->seen_ms);
@@ -49,7 +51,8 @@ void rdb_write_stream(struct output *out, const struct stream *stream, bool acti
     struct radix_iterator it;
     rdb_write_length(out, radix_tree_len(stream->nodes));
     radix_iterator_init(&it, stream->nodes);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more && !out->failed;
+         more = radix_iterator_next(&it)) {
         rdb_write_string(out, it.key);
         rdb_write_string(out, slice_make(it.value, listpack_bytes(it.value)));
     }
@@ -62,7 +65,8 @@ void rdb_write_stream(struct output *out, const struct stream *stream, bool acti
     rdb_write_length(out, stream_group_count(stream));
     if (!stream->groups) return;
     radix_iterator_init(&it, stream->groups);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it))
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more && !out->failed;
+         more = radix_iterator_next(&it))
         write_group(out, it.key, it.value, active_times);
     radix_iterator_free(&it);
 }

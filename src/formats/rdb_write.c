@@ -1,7 +1,7 @@
 /* rdb_write.c: writes values; see rdb.h.
  *
  * A value is written while it is iterated over, without a copy, whatever its size. Listpacks, intsets and the nodes of
- * lists and streams are written as they are in memory. */
+ * lists and streams are written as they are in memory. An output that has failed ends what may take long. */
 #include "formats/rdb.h"
 #include "formats/rdb_opcodes.h"
 #include "formats/rdb_stream.h"
@@ -51,6 +51,7 @@ static void write_listpack(struct output *out, const uint8_t *lp) {
 static void write_node(void *context, const struct list_node_view *node) {
     enum { NODE_PLAIN = 1, NODE_PACKED = 2 };
     struct output *out = context;
+    if (out->failed) return;
     rdb_write_length(out, node->blob ? NODE_PLAIN : NODE_PACKED);
     if (node->blob)
         rdb_write_blob(out, node->blob);
@@ -66,7 +67,7 @@ static void write_hash(struct output *out, const struct entry *entry, bool times
     struct hash_item item;
     rdb_write_length(out, hash_len(entry));
     hash_iterate_all(&it, entry);
-    while (hash_next(&it, &item)) {
+    while (!out->failed && hash_next(&it, &item)) {
         rdb_write_string(out, item.field);
         if (item.value.blob)
             rdb_write_blob(out, item.value.blob);
@@ -84,7 +85,7 @@ static void write_set(struct output *out, const struct entry *entry) {
     char text[LISTPACK_TEXT];
     rdb_write_length(out, set_len(&set));
     set_iterate(&it, &set);
-    while (set_next(&it, &member)) rdb_write_string(out, listpack_value_text(&member, text));
+    while (!out->failed && set_next(&it, &member)) rdb_write_string(out, listpack_value_text(&member, text));
     set_iterate_end(&it);
 }
 
@@ -96,7 +97,7 @@ static void write_zset(struct output *out, const struct entry *entry) {
     char text[LISTPACK_TEXT];
     rdb_write_length(out, zset_len(&zset));
     zset_iterate(&it, &zset, zset_len(&zset) - 1, true);
-    while (zset_next(&it, &item)) {
+    while (!out->failed && zset_next(&it, &item)) {
         uint64_t bits;
         memcpy(&bits, &item.score, sizeof bits);
         bits = htole64(bits);

@@ -73,7 +73,7 @@ static void write_list(struct output *out, struct slice key, const struct entry 
     struct list_type_iterator it;
     struct list_type_element element;
     list_type_iterate(&it, entry, 0, false);
-    for (; list_type_next(&it, &element); done++) {
+    for (; !out->failed && list_type_next(&it, &element); done++) {
         chunk(out, "RPUSH", key, done, total, 1);
         write_argument_value(out, &element.value);
     }
@@ -86,7 +86,7 @@ static void write_set(struct output *out, struct slice key, const struct entry *
     struct set_iterator it;
     struct listpack_value member;
     set_iterate(&it, &set);
-    for (; set_next(&it, &member); done++) {
+    for (; !out->failed && set_next(&it, &member); done++) {
         chunk(out, "SADD", key, done, total, 1);
         write_argument_value(out, &member);
     }
@@ -99,7 +99,7 @@ static void write_zset(struct output *out, struct slice key, const struct entry 
     struct zset_iterator it;
     struct zset_item item;
     zset_iterate(&it, &zset, 0, false);
-    for (; zset_next(&it, &item); done++) {
+    for (; !out->failed && zset_next(&it, &item); done++) {
         char text[40];
         chunk(out, "ZADD", key, done, total, 2);
         request_write_argument(out, (struct slice){text, format_double(text, item.score)});
@@ -121,7 +121,7 @@ static void write_hash(struct output *out, struct slice key, const struct entry 
     struct hash_iterator it;
     struct hash_item item;
     hash_iterate_all(&it, entry);
-    while (hash_next(&it, &item)) {
+    while (!out->failed && hash_next(&it, &item)) {
         if (item.expire_at == HASH_NEVER) {
             total++;
             continue;
@@ -138,7 +138,7 @@ static void write_hash(struct output *out, struct slice key, const struct entry 
     hash_iterate_end(&it);
     if (!total) return;
     hash_iterate_all(&it, entry);
-    while (hash_next(&it, &item)) {
+    while (!out->failed && hash_next(&it, &item)) {
         if (item.expire_at != HASH_NEVER) continue;
         chunk(out, "HMSET", key, done++, total, 2);
         request_write_argument(out, item.field);
@@ -226,7 +226,7 @@ static void write_entries(struct output *out, struct slice key, const struct str
     struct stream_id id;
     size_t fields, at = 0;
     stream_iterate(&it, stream, STREAM_ID_MIN, STREAM_ID_MAX, false);
-    while (stream_next(&it, &id, &fields)) {
+    while (!out->failed && stream_next(&it, &id, &fields)) {
         for (; at < substitutes->count && stream_id_compare(substitutes->ids[at], id) < 0; at++)
             write_substitute(out, key, substitutes->ids[at]);
         command(out, "XADD", 2 + 2 * fields);
@@ -395,12 +395,16 @@ void aof_entries_begin(struct aof_entries *entries, struct output *out) {
     if (cluster_hooks) cluster_hooks->write_commands(out);
 }
 
-int aof_entries_add(struct aof_entries *entries, int db, const struct entry *entry) {
+void aof_entries_place(struct aof_entries *entries, int db) {
     if (db != entries->db) {
         command(entries->out, "SELECT", 1);
         write_argument_number(entries->out, db);
     }
     entries->db = db;
+}
+
+int aof_entries_add(struct aof_entries *entries, int db, const struct entry *entry) {
+    aof_entries_place(entries, db);
     return aof_write_entry(entries->out, entry, db) ? 0 : -EINVAL;
 }
 

@@ -158,5 +158,7 @@ struct aof_entries { /* private */
     int db;
 };
 void aof_entries_begin(struct aof_entries *entries, struct output *out);
+/* Only what precedes an entry of this database: the caller writes it elsewhere. */
+void aof_entries_place(struct aof_entries *entries, int db);
 int aof_entries_add(struct aof_entries *entries, int db, const struct entry *entry);
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace);

@@ -1,23 +1,18 @@
 /* forkless.c: see forkless.h. */
 #include "persistence/forkless.h"
-#include "formats/deferred_output.h"
-#include "lib/system/background.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
-#include "net/pin.h"
-#include "persistence/aof_private.h"
+#include "persistence/forkless_private.h"
 #include "persistence/persistence.h"
 #include "persistence/write_pause.h"
 #include "server/command/dispatch.h"
 #include "server/process/process.h"
 #include "server/stats/latency_monitor.h"
 #include "server/uncounted_memory.h"
-#include "snapshot/data_view.h"
 #include "store/before_change.h"
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,91 +20,14 @@
 enum {
     GAP_US = 3 * FORKLESS_SLICE_US, /* from slice to slice while clients send commands */
     BUSY_US = 5000,                 /* after a command, for this time */
-    WAIT_US = 500,                  /* for the thread */
+    WAIT_US = 100000,               /* for the threads, which wake the main thread */
     PARTS_PER_CLOCK = 8,
     DELAY_TURN_US = 10000, /* at most, for rdb-key-save-delay */
-    CPULIST = 1024
+    LOANS_AHEAD = 8        /* slices pause until the reader has returned some */
 };
 
-struct forkless {
-    struct list_link link; /* in `running` */
-    /* Constant. */
-    struct background_save *save;
-    struct background_worker *worker;
-    char cpus[CPULIST];
-    /* Of the thread, from the first job to `ended`. */
-    struct sink sink;
-    bool begun; /* the sink exists */
-    int result; /* of begin() or end() */
-    uint64_t keys_written;
-    /* Of both. */
-    _Atomic bool stop;      /* drop what waits: a failure, or the end by child_kill() */
-    _Atomic bool ended;     /* the thread has done its last job */
-    _Atomic size_t waiting; /* bytes of batches, with the strings that they refer to */
-    /* Of the main thread. The thread reads `error` in its last job. */
-    struct data_view *view; /* NULL: all entries are given; the thread has the rest to do */
-    union {                 /* by save->content.format */
-        struct rdb_entries rdb;
-        struct aof_entries commands;
-    } entries;
-    struct deferred_output out; /* while it serializes */
-    bool serializes;
-    struct child_reservation reservation;
-    struct event_timer timer;
-    int error;           /* of the main thread */
-    bool cancelled;      /* by child_kill() */
-    bool stopped;        /* save->ops->stop() was called */
-    uint64_t paced_us;   /* rdb-key-save-delay: when the last entries were given, */
-    uint64_t paced_keys; /* and how many */
-    bool giving;         /* an entry, or what belongs to none; a module may turn the event loop meanwhile */
-    bool paused;         /* writes of clients wait */
-    bool slicing;        /* within a slice */
-    bool collection;     /* was given */
-    uint64_t by_slices;  /* entries; commands gave the others */
-    uint64_t longest_us; /* slice */
-    size_t most_waiting;
-    uint64_t commands; /* dispatch_commands after the last slice */
-    uint64_t busy_us;  /* when clients last sent commands; 0: not since the start */
-};
 static struct list running = LIST_INIT(running);
-
-/* --- The thread's part --- */
-
-static void begin_sink(void *arg) {
-    struct forkless *f = arg;
-    int pinned = pin_thread(f->cpus);
-    if (pinned < 0) log_warning("Could not pin the thread of a save to the CPUs %s: %s", f->cpus, strerror(-pinned));
-    f->result = f->save->ops->begin(f->save, &f->sink);
-    f->begun = f->result >= 0;
-    if (!f->begun) f->stop = true;
-}
-
-static void write_batch(void *arg) {
-    struct deferred_batch *batch = arg;
-    struct forkless *f = batch->owner;
-    size_t bytes = deferred_batch_memory(batch) + batch->held;
-    if (!f->stop) {
-        deferred_batch_write(batch, &f->sink.out, &f->stop);
-        /* This is the only job: a replica that reads the stream need not wait for what follows. */
-        if (f->save->content.streamed && background_worker_pending(f->worker) <= 1) sink_flush(&f->sink);
-        if (sink_error(&f->sink)) f->stop = true;
-        f->keys_written = batch->keys;
-    }
-    deferred_batch_free(batch);
-    size_t before = atomic_fetch_sub(&f->waiting, bytes);
-    must_within(bytes, before);
-}
-
-static void end_sink(void *arg) {
-    struct forkless *f = arg;
-    if (f->begun) {
-        int error = f->error ? f->error : sink_error(&f->sink);
-        if (!error && f->stop) error = -ECANCELED;
-        if (!error && f->save->content.format == SAVE_RDB) error = rdb_write_checksum(&f->sink);
-        f->result = f->save->ops->end(f->save, &f->sink, error);
-    }
-    f->ended = true;
-}
+size_t forkless_lend_min = FORKLESS_LEND_MIN;
 
 uint64_t forkless_keys(const struct background_save *save) {
     return save->forkless->keys_written;
@@ -137,7 +55,7 @@ static void batch_full(void *context, struct deferred_batch *batch) {
     size_t bytes = deferred_batch_memory(batch) + batch->held;
     size_t waiting = atomic_fetch_add(&f->waiting, bytes) + bytes;
     if (waiting > f->most_waiting) f->most_waiting = waiting;
-    background_worker_submit(f->worker, write_batch, batch);
+    forkless_write(f, batch);
     if (!f->slicing && waiting > write_pause_limit()) write_pause_begin(&f->paused, "the background save", waiting);
 }
 
@@ -150,7 +68,7 @@ static size_t waiting_memory(void) {
         waiting += f->waiting;
         if (f->serializes) waiting += deferred_output_memory(&f->out);
     }
-    return waiting;
+    return waiting + loans_detached_memory();
 }
 
 static void count_memory(void) {
@@ -191,6 +109,19 @@ static int entries_add(struct forkless *f, int db, const struct entry *entry) {
     return f->save->content.format == SAVE_COMMANDS ? aof_entries_add(&f->entries.commands, db, entry)
                                                     : rdb_entries_add(&f->entries.rdb, db, entry);
 }
+static int entries_place(struct forkless *f, int db, const struct entry *entry) {
+    if (f->save->content.format == SAVE_RDB) return rdb_entries_place(&f->entries.rdb, db, entry);
+    aof_entries_place(&f->entries.commands, db);
+    return 0;
+}
+
+/* `whole`: with the entry itself. 0 or a negative errno. */
+int forkless_serialize(struct forkless *f, int db, const struct entry *entry, bool whole) {
+    reading_begins(f);
+    int error = whole ? entries_add(f, db, entry) : entries_place(f, db, entry);
+    reading_ends(f, error);
+    return error;
+}
 
 static void entries_close(struct forkless *f, bool complete) {
     if (f->save->content.format == SAVE_RDB) {
@@ -202,23 +133,25 @@ static void entries_close(struct forkless *f, bool complete) {
     f->serializes = false;
 }
 
+bool forkless_counts(struct forkless *f) {
+    if (server.is_child || f->error) return false; /* a session of the script debugger has a copy of this state */
+    f->reservation.keys++;
+    /* A module changes data while it saves a value: the file cannot be right. */
+    if (f->giving) f->error = -EDEADLK;
+    return !f->error;
+}
+
 static void give_entry(void *context, int db, const struct entry *entry) {
     struct forkless *f = context;
-    if (server.is_child || f->error) return; /* a session of the script debugger has a copy of this state */
-    f->reservation.keys++;
+    if (!forkless_counts(f)) return;
     if (entry_type(entry) != TYPE_STRING) f->collection = true;
-    if (f->giving) { /* a module changes data while it saves a value: the file cannot be right */
-        f->error = -EDEADLK;
-        return;
-    }
-    reading_begins(f);
-    reading_ends(f, entries_add(f, db, entry));
+    forkless_serialize(f, db, entry, true);
 }
 
 /* --- The end --- */
 
 static void stop_thread(struct forkless *f) {
-    f->stop = true;
+    forkless_stop_threads(f);
     if (f->save->ops->stop && !f->stopped) f->save->ops->stop(f->save);
     f->stopped = true;
 }
@@ -226,32 +159,33 @@ static void stop_thread(struct forkless *f) {
 /* No entries follow, and the thread gets its last job. */
 static void end_entries(struct forkless *f) {
     must(!f->giving);
+    if (f->error || f->stop) stop_thread(f); /* first: the reader then returns what it reads */
     if (f->view) data_view_end(f->view);
     f->view = NULL;
     bool complete = !f->error && !f->stop;
     if (!complete) stop_thread(f);
     entries_close(f, complete);
-    background_worker_submit(f->worker, end_sink, f);
+    forkless_write_end(f);
     write_pause_end(&f->paused); /* they add nothing more */
 }
 
 static void log_counts(const struct forkless *f) {
-    log_notice("Save without fork: %llu keys, %llu of them before a change; at most %zu MB waited to be written; "
-               "the longest slice took %llu us",
+    log_notice("Save without fork: %llu keys, %llu of them before a change, %llu large ones in place; at most %zu MB "
+               "waited to be written; the longest slice took %llu us",
                (unsigned long long)f->reservation.keys, (unsigned long long)(f->reservation.keys - f->by_slices),
-               f->most_waiting >> 20, (unsigned long long)f->longest_us);
+               (unsigned long long)f->by_reader, f->most_waiting >> 20, (unsigned long long)f->longest_us);
 }
 
 static void forkless_free(struct forkless *f) {
-    background_worker_end(f->worker);
+    forkless_threads_end(f);
     list_remove(&running, &f->link);
+    if (!running.len) forkless_filter(false);
     mem_free(f);
 }
 
 static void finish(struct forkless *f) {
     struct background_save *save = f->save;
     must(f->ended && !f->view);
-    must_equal(f->waiting, 0);
     /* One that was cancelled too late has succeeded, as a child that was killed too late has. */
     bool failed = f->result < 0, cancelled = failed && f->cancelled;
     if (!failed) log_counts(f);
@@ -270,6 +204,12 @@ static void note_slice(struct forkless *f, uint64_t us) {
     latency_event("forkless-slice", us);
 }
 
+/* Only the reader can go on. */
+static bool waits_for_loans(const struct forkless *f) {
+    size_t loans = data_view_loans(f->view);
+    return loans >= LOANS_AHEAD || (loans && data_view_given(f->view) == data_view_keys(f->view));
+}
+
 /* Gives entries for a time, or one part. */
 static void slice(struct forkless *f, uint64_t microseconds) {
     uint64_t before = f->reservation.keys, began = clock_monotonic_us();
@@ -280,8 +220,8 @@ static void slice(struct forkless *f, uint64_t microseconds) {
         f->collection = false;
         int parts = microseconds ? PARTS_PER_CLOCK : 1;
         do more = data_view_step(f->view, 0);
-        while (more && --parts && !f->collection);
-    } while (more && clock_monotonic_us() - began < microseconds && f->waiting < slices_limit());
+        while (more && --parts && !f->collection && !waits_for_loans(f));
+    } while (more && clock_monotonic_us() - began < microseconds && f->waiting < slices_limit() && !waits_for_loans(f));
     f->slicing = false;
     f->by_slices += f->reservation.keys - before;
     note_slice(f, clock_monotonic_us() - began);
@@ -300,10 +240,17 @@ static uint64_t turn_with_delay(struct forkless *f, uint64_t delay) {
     return 1;
 }
 
+/* The writer wakes the main thread when less than that waits. */
+static uint64_t wait_for_writer(struct forkless *f, size_t limit) {
+    f->wake_below = limit;
+    return f->waiting < limit ? 1 : WAIT_US;
+}
+
 /* Returns the microseconds until the next turn; 0: the save has ended, and is gone. */
 static uint64_t turn(struct forkless *f) {
-    size_t waiting = f->waiting;
-    if (waiting <= write_pause_resume()) write_pause_end(&f->paused);
+    f->wake_below = 0;
+    forkless_collect(f);
+    if (f->waiting <= write_pause_resume()) write_pause_end(&f->paused);
     if (!f->view) {
         if (!f->ended) return WAIT_US;
         finish(f);
@@ -314,7 +261,8 @@ static uint64_t turn(struct forkless *f) {
         end_entries(f);
         return 1;
     }
-    if (waiting >= slices_limit()) return WAIT_US;
+    if (f->waiting >= slices_limit()) return wait_for_writer(f, slices_limit());
+    if (waits_for_loans(f)) return f->paused ? wait_for_writer(f, write_pause_resume() + 1) : WAIT_US;
     if (persistence_settings.key_save_delay > 0)
         return turn_with_delay(f, (uint64_t)persistence_settings.key_save_delay);
     slice(f, FORKLESS_SLICE_US);
@@ -328,9 +276,20 @@ static uint64_t forkless_turn(struct event_timer *fired) {
     return server.is_child ? 0 : turn(container_of(fired, struct forkless, timer));
 }
 
+static _Atomic bool wake_posted;
+static void forkless_woken(struct event_post *post) {
+    wake_posted = false;
+    list_each_entry(&running, struct forkless, link, f) event_timer_set(server.loop, &f->timer, 1, forkless_turn);
+}
+void forkless_wake_main(void) {
+    static struct event_post post = {.run = forkless_woken};
+    if (server.loop && !atomic_exchange(&wake_posted, true)) event_loop_post(server.loop, &post);
+}
+
 bool forkless_step(void) {
     if (!running.len) return false;
     struct forkless *f = container_of(list_first(&running), struct forkless, link);
+    forkless_collect(f);
     if (f->view && (f->stop || f->error))
         end_entries(f);
     else if (f->view)
@@ -348,7 +307,7 @@ static void forkless_kill(struct child_reservation *reservation, bool waits) {
     if (server.loop) event_timer_set(server.loop, &f->timer, 1, forkless_turn);
     /* A module that is saving a value ends its own save: the rest follows in the next turn, and nothing is renamed. */
     if (!waits || f->view) return;
-    background_worker_drain(f->worker);
+    forkless_drain_threads(f);
     finish(f);
 }
 
@@ -356,25 +315,31 @@ static void forkless_kill(struct child_reservation *reservation, bool waits) {
 
 int forkless_start(struct background_save *save) {
     struct forkless *f = mem_calloc(1, sizeof *f);
-    int error = background_worker_start("save", &f->worker);
+    const char *cpus = save->kind == CHILD_AOF ? process_aof_rewrite_cpulist() : process_bgsave_cpulist();
+    snprintf(f->cpus, sizeof f->cpus, "%s", cpus ? cpus : "");
+    f->save = save;
+    save->forkless = f;
+    if (server.loop) event_loop_take_posts(server.loop);
+    int error = forkless_threads_start(f);
     if (error) {
+        save->forkless = NULL;
         mem_free(f);
         return error;
     }
     count_memory();
-    f->save = save;
-    const char *cpus = save->kind == CHILD_AOF ? process_aof_rewrite_cpulist() : process_bgsave_cpulist();
-    snprintf(f->cpus, sizeof f->cpus, "%s", cpus ? cpus : "");
     f->commands = dispatch_commands;
     list_append(&running, &f->link);
-    save->forkless = f;
     save->pid = getpid();
-    background_worker_submit(f->worker, begin_sink, f);
     deferred_output_init(&f->out, batch_full, f);
     f->out.uncompressed = save->content.uncompressed;
     f->serializes = true;
     if (!save->content.without_keys)
-        f->view = data_view_start(server.keyspace, NULL, &(struct data_view_reader){.entry = give_entry, .context = f});
+        f->view = data_view_start(server.keyspace, NULL,
+                                  &(struct data_view_reader){.entry = give_entry,
+                                                             .lend = forkless_lend,
+                                                             .recall = forkless_recall,
+                                                             .lend_min = forkless_lend_min,
+                                                             .context = f});
     save->keys_total = f->view ? data_view_keys(f->view) : 0;
     f->reservation = (struct child_reservation){
         .kind = save->kind, .kill = forkless_kill, .keys_total = save->keys_total, .started_ms = clock_mono_ms()};
@@ -383,6 +348,7 @@ int forkless_start(struct background_save *save) {
     deferred_output_copies(&f->out, true);
     if (f->view) before_held_keys_change();
     deferred_output_copies(&f->out, false);
+    forkless_filter(true);
     if (!f->view) end_entries(f);
     if (server.loop) event_timer_set(server.loop, &f->timer, 1, forkless_turn);
     return 0;
@@ -393,7 +359,7 @@ bool forkless_running(void) {
 }
 
 struct forkless_stats forkless_stats(void) {
-    struct forkless_stats stats = {.seconds_left = -1, .pauses = write_pauses()};
+    struct forkless_stats stats = {.seconds_left = -1, .pauses = write_pauses(), .lent = forkless_lent};
     list_each_entry(&running, const struct forkless, link, f) {
         uint64_t keys = f->reservation.keys, left = f->reservation.keys_total - keys;
         uint64_t ms = (uint64_t)(clock_mono_ms() - f->reservation.started_ms);

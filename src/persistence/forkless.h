@@ -1,19 +1,25 @@
 /* forkless.h: the method forkless of background_save.h: writes the data set of one moment without fork(), while the
  * server executes commands.
  *
- * The main thread serializes entries, in slices between commands; a thread of the save compresses strings, computes the
- * checksum and writes. They share no value: the main thread copies what it serializes, and large strings (1 KiB and
- * more) pass by a reference, which makes a command that changes one copy it first (formats/deferred_output.h). The
- * moment is kept by a view of the data (snapshot/data_view.h): a command that is about to change a key serializes it,
- * and about six others, first. Each key is serialized once, whatever commands do.
+ * The main thread serializes small entries, in slices between commands; a thread of the save compresses strings,
+ * computes the checksum and writes. The main thread copies what it serializes, and large strings (1 KiB and more) pass
+ * by a reference, which makes a command that changes one copy it first (formats/deferred_output.h). The moment is kept
+ * by a view of the data (snapshot/data_view.h): a command that is about to change a key serializes it, and about six
+ * others, first. Each key is serialized once, whatever commands do.
+ *
+ * Large collections are lent to a second thread, the reader, which serializes them in place, while the main thread goes
+ * on. A client's command that would change one meanwhile waits, without holding others; a transaction or a script waits
+ * in place, or serializes the value itself if the reader has not begun. For it the reader never waits for the file.
  *
  * Bounds
  *     a slice         FORKLESS_SLICE_US, and at most one part (seven keys) more. While clients send commands the main
  *                     thread spends at most a third of its time on slices, and otherwise all of it
  *     a command       the serialization of the keys in its keys' parts, without compression: about a microsecond for
  *                     small values
- *     large values    a collection is serialized as a whole, by the slice or the command that comes to it: about 10 ms
- *                     for 100,000 small members. Remedy: `BGSAVE FORK`, or smaller collections
+ *     large values    a client that changes a collection of FORKLESS_LEND_MIN allocations and more waits until it is
+ *                     serialized and, but for the last 4 MB of it, written: what else the server executes is not
+ *                     delayed. A script or transaction holds the server for the serialization, about 10 ms for 100,000
+ *                     small members. A deleted collection takes its memory until then
  *     memory          slices pause while FORKLESS_BACKLOG bytes wait for the thread. Beyond forkless-buffer-limit,
  *                     writes of clients are paused (CLIENT PAUSE WRITE) until half of it is written. What cannot wait
  *                     (a running script or transaction, the primary's stream on a replica) goes on. All of it together
@@ -34,8 +40,8 @@
  * The save holds the place of the one child (server/process/child.h): while it runs no child starts, and what ends a
  * child ends it.
  *
- * Rejected: a thread that reads values in place, see deferred_output.h; a lock for each key or part, on the path of
- * every command.
+ * Rejected: a lock for each key or part, on the path of every command; one thread that reads and writes (a script would
+ * wait for a replica that does not read).
  *
  * Main thread, except where it says something else. */
 #pragma once
@@ -43,7 +49,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FORKLESS_SLICE_US = 100, FORKLESS_BACKLOG = 8 * 1024 * 1024 };
+enum { FORKLESS_SLICE_US = 100, FORKLESS_BACKLOG = 8 * 1024 * 1024, FORKLESS_LEND_MIN = 256 };
+/* Collections of this number of allocations are read by the thread. Tests change it. */
+extern size_t forkless_lend_min;
 
 /* For background_save_start(). done() is called from the event loop or from child_kill_wait(). 0 or a negative errno:
  * the thread could not be started. */
@@ -58,6 +66,7 @@ struct forkless_stats {
     int64_t seconds_left; /* estimated; -1: none is running, or too few keys are written for an estimate */
     uint64_t waiting;     /* bytes that wait for the thread */
     uint64_t pauses;      /* of writes, since the server's start */
+    uint64_t lent;        /* collections that a thread has begun to read in place, likewise */
 };
 struct forkless_stats forkless_stats(void);
 

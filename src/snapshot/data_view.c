@@ -21,7 +21,7 @@ struct data_view {
     struct data_view *next; /* in `running` */
     struct keyspace *keyspace;
     struct data_view_reader reader;
-    size_t keys, given;
+    size_t keys, given, loans;
     bool finished;
     int databases, turn;      /* the view where data_view_step() continues, */
     struct part at;           /* and its part */
@@ -39,12 +39,31 @@ struct giving {
     struct data_view *snapshot;
     int db;
 };
+
+static bool is_lendable(const struct data_view *s, const struct entry *entry) {
+    enum value_type type = entry_type(entry);
+    return s->reader.lend && type != TYPE_STRING && type != TYPE_EXTENSION &&
+           entry_allocations(entry) >= s->reader.lend_min;
+}
+
+static void recall(struct value_loan *loan) {
+    const struct data_view *s = loan->owner;
+    size_t before = s->loans;
+    s->reader.recall(s->reader.context, loan);
+    must_equal(s->loans + 1, before);
+}
+
 static void give_entry(void *context, struct entry *entry) {
     const struct giving *giving = context;
     struct data_view *s = giving->snapshot;
     must_less(s->given, s->keys);
     s->given++;
-    s->reader.entry(s->reader.context, giving->db, entry);
+    if (s->loans < LOANS_MAX && is_lendable(s, entry)) {
+        s->loans++;
+        s->reader.lend(s->reader.context, loan_new(entry, giving->db, recall, s));
+    } else {
+        s->reader.entry(s->reader.context, giving->db, entry);
+    }
 }
 
 static void give(struct data_view *s, struct db_view *view, struct part part) {
@@ -87,7 +106,7 @@ static void data_view_keys_left(struct db *db, int slot, struct departed *tables
     for (struct data_view *s = running; s; s = s->next) {
         if (db_keyspace(db) != s->keyspace) continue;
         const struct db_view *view = view_of(s, db);
-        if (parts_db(view->parts) && view->given_parts < parts_count(view->parts))
+        if (parts_db(view->parts) && (view->given_parts < parts_count(view->parts) || s->loans))
             parts_left(view->parts, slot, tables);
     }
 }
@@ -107,6 +126,32 @@ static const struct before_change hooks = {.key = data_view_key_changes,
                                            .announced = data_view_key_announced,
                                            .left = data_view_keys_left,
                                            .swapped = data_view_swapped};
+
+/* --- Loans --- */
+
+bool data_view_lends(struct db *db, struct slice key) {
+    if (!running) return false;
+    const struct entry *entry = db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+    if (!entry || value_is_lent(entry)) return entry;
+    for (struct data_view *s = running; s; s = s->next) {
+        struct part part;
+        if (db_keyspace(db) != s->keyspace || !is_lendable(s, entry)) continue;
+        struct db_view *view = view_of(s, db);
+        if (parts_find(view->parts, key, &part) && !part_given(view, part)) give(s, view, part);
+    }
+    return value_is_lent(entry);
+}
+
+void data_view_loan_ended(struct value_loan *loan) {
+    struct data_view *s = loan->owner;
+    must(s->loans > 0);
+    s->loans--;
+    loan_end(loan);
+}
+
+size_t data_view_loans(const struct data_view *s) {
+    return s->loans;
+}
 
 /* --- Start, steps, end --- */
 
@@ -135,6 +180,7 @@ struct data_view *data_view_start(struct keyspace *keyspace, const struct slot_b
 /* Changes concern the snapshot no more. */
 static void retire(struct data_view *s) {
     if (!s->view_of) return;
+    must_equal(s->loans, 0); /* tables that have left may have lent values */
     struct data_view **link = &running;
     while (*link && *link != s) link = &(*link)->next;
     must(*link == s);
@@ -174,6 +220,7 @@ bool data_view_step(struct data_view *s, uint64_t microseconds) {
     do {
         if (give_next(s)) continue;
         must_equal(s->given, s->keys);
+        if (s->loans) return true;
         s->finished = true;
         retire(s);
         return false;
@@ -183,6 +230,7 @@ bool data_view_step(struct data_view *s, uint64_t microseconds) {
 
 void data_view_end(struct data_view *s) {
     must_be_main_thread();
+    for (struct value_loan *loan; (loan = loan_find(s, NULL));) recall(loan);
     retire(s);
     mem_free(s);
 }

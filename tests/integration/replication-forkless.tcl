@@ -141,6 +141,75 @@ start_server [list no_rdma 1 overrides $forkless] {
 }
 }
 
+# A large collection is read by a thread, in place, which waits while the replica does not read.
+start_server [list no_rdma 1 overrides [concat $forkless {repl-timeout 60 forkless-buffer-limit 1gb}]] {
+start_server [list no_rdma 1 overrides $forkless] {
+    # Runs the body while the hash is lent; afterwards the replica must have what the primary has.
+    proc while_lent {body} {
+        r -1 flushall
+        r -1 eval {for i = 1, 100000 do redis.call('hset', 'h', i, string.rep('v', 200)) end} 0
+        r -1 debug populate 2000 small 50
+        leave 0
+        r -1 config set rdb-key-save-delay 100000
+        follow 0 -1
+        wait_for_condition 10000 {[field -1 current_save_keys_processed persistence] > 0}
+        set stopped [srv 0 pid]
+        exec kill -STOP $stopped
+        try {
+            r -1 config set rdb-key-save-delay 0
+            wait_for_condition 20000 {[field -1 current_save_keys_processed persistence] == 2001}
+            uplevel 1 $body
+        } finally {
+            exec kill -CONT $stopped
+        }
+        wait_up 0
+        wait_same -1 0
+        wait_for_condition 5000 {[saving -1] == 0}
+    }
+    proc held_clients {} {regexp -all { flags=b } [r -1 client list]}
+
+    foreach mode {pipe dual} {
+        use_mode $mode -1 0
+
+        test "a client that changes a lent hash waits, and others do not, by $mode" {
+            while_lent {
+                set writers [lmap i {1 2} {new_client -level -1 -deferring 1}]
+                [lindex $writers 0] hincrby h n 1
+                [lindex $writers 1] hset h 1 new 2 newer
+                wait_for_condition 5000 {[held_clients] == 2}
+                assert_equal {200 0 100000} [list [r -1 hstrlen h 1] [r -1 hexists h n] [r -1 hlen h]]
+                assert_equal 100 [llength [r -1 hrandfield h 100]]
+                assert_equal 100000 [llength [r -1 hkeys h]]
+                r -1 set other key
+                r -1 hset hash field value
+                assert_equal 1 [saving -1]
+                assert_equal {200 0} [list [r -1 hstrlen h 1] [r -1 hexists h n]]
+            }
+            assert_equal {1 0} [lmap c $writers {$c -read}]
+            assert_equal {1 new newer} [r -1 hmget h n 1 2]
+        }
+
+        test "a lent hash is changed at once by a transaction, a script and its removal, by $mode" {
+            foreach change {
+                {r -1 multi; r -1 hincrby h n 1; assert_equal 1 [r -1 exec]}
+                {assert_equal 1 [r -1 eval {return redis.call('hincrby', KEYS[1], 'n', 1)} 1 h]}
+                {assert_equal 1 [r -1 del h]; r -1 hset h f v}
+                {assert_equal 1 [r -1 unlink h]}
+                {assert_equal OK [r -1 set h text]}
+                {assert_equal OK [r -1 rename h other]}
+                {assert_equal 1 [r -1 expire h 1000]}
+                {assert_equal OK [r -1 flushdb sync]}
+            } {
+                while_lent {
+                    uplevel #0 $change
+                    assert_equal 1 [saving -1]
+                }
+            }
+        }
+    }
+}
+}
+
 # What the kernel says: a thread is a clone with CLONE_THREAD.
 set strace [tool strace]
 start_server [list no_rdma 1 overrides $forkless] {

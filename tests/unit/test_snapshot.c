@@ -22,6 +22,7 @@
 #include "store/relocate_keys.h"
 #include "store/set.h"
 #include "store/stream.h"
+#include "store/types.h"
 #include "store/zset.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -193,7 +194,8 @@ static void snapped_start(struct snapped *s, const struct slot_bitmap *slots) {
         for (unsigned slot = 0; keyspace_hidden_slots() && slot < HASH_SLOTS; slot++)
             if (keyspace_slot_is_hidden(slot)) copy_keys(s, db, (int)slot, slots);
     }
-    s->snapshot = data_view_start(server.keyspace, slots, &(struct data_view_reader){snapped_entry, s});
+    s->snapshot =
+        data_view_start(server.keyspace, slots, &(struct data_view_reader){.entry = snapped_entry, .context = s});
     assert_int_equal(data_view_keys(s->snapshot), hashtable_size(s->copies));
 }
 static void snapped_end(struct snapped *s) {
@@ -728,6 +730,34 @@ static void a_file_has_the_keys_of_its_start(void **state) {
     assert_true(seeds() < 6 || saves_cancelled > 0);
 }
 
+/* Collections of all sizes are read by the thread, and most of them are tables. */
+static void lend_all(bool on) {
+    static struct encoding_limits usual;
+    if (on) usual = encoding_limits;
+    forkless_lend_min = on ? 1 : FORKLESS_LEND_MIN;
+    if (!on) {
+        encoding_limits = usual;
+        return;
+    }
+    encoding_limits.hash_listpack_entries = encoding_limits.set_listpack_entries = 2;
+    encoding_limits.zset_listpack_entries = encoding_limits.set_intset_entries = 2;
+    encoding_limits.list_listpack_size = 3;
+    encoding_limits.stream_node_entries = 3;
+}
+static void a_file_has_what_commands_change_while_a_thread_reads_it(void **state) {
+    uint64_t lent = forkless_stats().lent;
+    lend_all(true);
+    saves_done = 0;
+    for (unsigned seed = 3001; seed <= 3000 + seeds(); seed++) {
+        saves_too = true;
+        drive(seed, 4000, seed % 2);
+        execute("FLUSHALL");
+    }
+    lend_all(false);
+    assert_true(saves_done > seeds());
+    assert_true(forkless_stats().lent > lent + 100);
+}
+
 /* A reference that the file holds is not what a command changes. */
 static void a_large_string_may_change_before_it_is_written(void **state) {
     enum { LEN = 100000 };
@@ -869,6 +899,90 @@ static void a_save_whose_reader_waits_can_be_ended(void **state) {
     saving.ops = &file_ops;
 }
 
+/* A file whose writes wait until the gate opens. */
+static _Atomic bool gate_open;
+static int write_at_gate(struct sink *sink, const void *bytes, size_t len) {
+    while (!gate_open && background_save_goes_on(&saving)) usleep(100);
+    ssize_t written = write(sink->fd, bytes, len);
+    return written == (ssize_t)len ? 0 : -EIO;
+}
+static int begin_at_gate(struct background_save *save, struct sink *sink) {
+    static const struct sink_ops ops = {.write = write_at_gate};
+    int fd = open("forkless.rdb", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0) return -errno;
+    sink_init(sink, &ops, NULL);
+    sink->fd = fd;
+    return 0;
+}
+static const struct background_save_ops gate_ops = {.begin = begin_at_gate, .end = file_end, .done = saved_done};
+
+/* More than the reader buffers. */
+enum { LENT_FIELDS = 8000, LENT_VALUE = 1000 };
+static void large_hash(void) {
+    char field[16], value[LENT_VALUE];
+    memset(value, 'v', sizeof value);
+    for (int i = 0; i < LENT_FIELDS; i++) {
+        size_t len = (size_t)snprintf(field, sizeof field, "f%d", i);
+        run_words(4, (struct slice[]){SLICE("HSET"), SLICE("h1"), {field, len}, {value, sizeof value}});
+    }
+}
+
+/* Runs a command while the thread reads the hash, and can go on only if the main thread waits for it. */
+static void while_lent(const char *command, const char *reply) {
+    run("FLUSHALL SYNC");
+    run("SET s1 v");
+    large_hash();
+    gate_open = false;
+    saving.ops = &gate_ops;
+    saving.content.uncompressed = true;
+    save_start();
+    for (int i = 0; i < 1000; i++) assert_true(forkless_step());
+    assert_string_equal(run(command), reply);
+    assert_true(forkless_step());
+    gate_open = true;
+    while (saved_copies) save_step();
+    assert_int_equal(differing, 0);
+    saving.content.uncompressed = false;
+    saving.ops = &file_ops;
+}
+static void a_lent_value_changes_after_it_was_read(void **state) {
+    while_lent("HSET h1 f7999 new", ":0\r\n");
+    while_lent("HDEL h1 f1 f2", ":2\r\n");
+    while_lent("HINCRBY h1 n 1", ":1\r\n");
+    while_lent("HPEXPIRE h1 1 FIELDS 1 f1", "*1\r\n:1\r\n");
+}
+static void a_lent_value_is_deleted_and_replaced_at_once(void **state) {
+    while_lent("DEL h1", ":1\r\n");
+    while_lent("UNLINK h1", ":1\r\n");
+    while_lent("SET h1 text", "+OK\r\n");
+    while_lent("RENAME h1 h2", "+OK\r\n");
+    while_lent("RENAME s1 h1", "+OK\r\n");
+    while_lent("EXPIRE h1 100", ":1\r\n");
+    while_lent("PEXPIRE h1 -1", ":1\r\n");
+    while_lent("COPY s1 h1 REPLACE", ":1\r\n");
+    while_lent("SUNIONSTORE h1 none", ":0\r\n");
+    while_lent("MOVE h1 1", ":1\r\n");
+    while_lent("FLUSHALL SYNC", "+OK\r\n");
+    while_lent("SWAPDB 0 1", "+OK\r\n");
+}
+static void a_save_that_lends_can_be_ended(void **state) {
+    for (int round = 0; round < 4; round++) {
+        run("FLUSHALL SYNC");
+        large_hash();
+        gate_open = false;
+        saving.ops = &gate_ops;
+        saving.content.uncompressed = true;
+        save_start();
+        for (int i = 0; i < 1000; i++) assert_true(forkless_step());
+        if (round & 1) run("DEL h1");
+        save_cancel(round & 2);
+        assert_string_equal(run("HSET h1 f1 v2"), round & 1 ? ":1\r\n" : ":0\r\n");
+    }
+    saving.content.uncompressed = false;
+    saving.ops = &file_ops;
+    assert_int_equal(differing, 0);
+}
+
 /* Each command that changes a value, when no part was given yet. */
 static void each_command_gives_what_it_changes_first(void **state) {
     for (size_t n = 0; n < sizeof commands / sizeof *commands; n++) {
@@ -958,7 +1072,11 @@ int main(void) {
                                        snapshot_test(a_save_is_compressed_unless_its_owner_does_not_want_that),
                                        snapshot_test(a_save_without_keys_has_none),
                                        snapshot_test(a_save_that_cannot_begin_fails),
-                                       snapshot_test(a_file_has_the_keys_of_its_start)};
+                                       snapshot_test(a_file_has_the_keys_of_its_start),
+                                       snapshot_test(a_file_has_what_commands_change_while_a_thread_reads_it)};
+    const struct CMUnitTest loans[] = {snapshot_test(a_lent_value_changes_after_it_was_read),
+                                       snapshot_test(a_lent_value_is_deleted_and_replaced_at_once),
+                                       snapshot_test(a_save_that_lends_can_be_ended)};
     const struct CMUnitTest streams[] = {snapshot_test(a_save_whose_reader_waits_can_be_ended)};
     if (!mkdtemp(temporary) || chdir(temporary) != 0) return 1;
     log_level = LOG_LEVEL_NOTHING;
@@ -969,6 +1087,7 @@ int main(void) {
     failures += cmocka_run_group_tests_name("saves, one table", saves, NULL, NULL);
     failures += cmocka_run_group_tests_name("saves by a thread, one table", saves, with_threads, without_threads);
     failures += cmocka_run_group_tests_name("streams", streams, with_threads, without_threads);
+    failures += cmocka_run_group_tests_name("loans", loans, with_threads, without_threads);
     make = keyspace_new_per_slot;
     failures += cmocka_run_group_tests_name("a table for each slot", tests, NULL, NULL);
     failures += cmocka_run_group_tests_name("saves by a thread", saves, with_threads, without_threads);
