@@ -74,13 +74,13 @@ static void refuse_changed(struct call *call, struct slice key) {
     reply_error(call->reply, CORRUPT);
     db_changed(call->db, key);
     call_propagate(call, 4,
-                   (struct slice[]){SLICE("SET"), key, entry_string(find_write(call, key), text), SLICE("KEEPTTL")});
+                   (struct slice[]){SLICE("SET"), key, entry_string(find_replace(call, key), text), SLICE("KEEPTTL")});
     call->dirty++;
 }
 
 static void pfadd_run(struct call *call) {
     struct slice key = call->argv[1], bytes;
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     uint64_t changes = 0;
     if (entry && !hll_of(call, entry, &bytes)) return;
     if (!entry) {
@@ -168,7 +168,7 @@ static void pfmerge_run(struct call *call) {
     bool dense = false;
     if (!merge_arguments(call, 1, registers, &dense)) return;
     struct slice key = call->argv[1];
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     if (!entry) entry = create(call, key);
     struct editing edit;
     edit_begin(&edit, call, entry);
@@ -248,7 +248,7 @@ static void pfdebug_run(struct call *call) {
         set_simd(call);
         return;
     }
-    struct entry *entry = find_write(call, call->argv[2]);
+    struct entry *entry = find_replace(call, call->argv[2]);
     if (!entry) {
         reply_error(call->reply, "ERR The specified key does not exist");
         return;
@@ -269,7 +269,7 @@ static void pfdebug_run(struct call *call) {
     } else if (getreg) {
         uint8_t registers[HLL_REGISTERS] = {0};
         if (!dense && !make_dense(call, entry)) return;
-        entry = find_write(call, call->argv[2]);
+        entry = find_replace(call, call->argv[2]);
         if (!hll_of(call, entry, &bytes)) return;
         hll_merge(bytes, registers);
         reply_array(call->reply, HLL_REGISTERS);

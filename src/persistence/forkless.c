@@ -39,7 +39,11 @@ bool forkless_goes_on(const struct background_save *save) {
 /* --- Waiting bytes --- */
 
 bool forkless_holds_writes(const struct background_save *save) {
-    return save->forkless->paused;
+    return save->forkless->paused || save->forkless->held;
+}
+void forkless_hurry_all(bool held) {
+    if (server.is_child) return; /* without threads, whose lock may be taken */
+    list_each_entry(&running, struct forkless, link, f) forkless_hold(f, held, write_pause_limit());
 }
 
 /* Slices pause at this number of bytes, and paused writes go on. */

@@ -17,9 +17,9 @@
  *     a command       the serialization of the keys in its keys' parts, without compression: about a microsecond for
  *                     small values
  *     large values    a client that changes a collection of FORKLESS_LEND_MIN allocations and more waits until it is
- *                     serialized and, but for the last 4 MB of it, written: what else the server executes is not
- *                     delayed. A script or transaction holds the server for the serialization, about 10 ms for 100,000
- *                     small members. A deleted collection takes its memory until then
+ *                     serialized and, but for the last forkless-buffer-limit bytes, written. A script or transaction
+ *                     holds the server for the serialization, about 10 ms for 100,000 small members. A deleted
+ *                     collection takes its memory until then
  *     memory          slices pause while FORKLESS_BACKLOG bytes wait for the thread. Beyond forkless-buffer-limit,
  *                     writes of clients are paused (CLIENT PAUSE WRITE) until half of it is written. What cannot wait
  *                     (a running script or transaction, the primary's stream on a replica) goes on. All of it together

@@ -99,6 +99,7 @@ static void wait_for_return(struct forkless *f, const struct value_loan *loan) {
 
 static void loan_over(struct value_loan *loan) {
     data_view_loan_ended(loan);
+    forkless_hurry_all(false); /* clients that still wait ask again */
     if (server.loop) clients_postponed_again();
 }
 
@@ -122,34 +123,54 @@ void forkless_collect(struct forkless *f) {
 
 /* --- Clients --- */
 
-/* Those that may change a collection in place. Other commands on keys replace values, or are for strings; what is
- * missed here waits when it looks the key up. */
-static bool changes_collections(const struct command *command) {
+/* Whether a command may change the value of such a key in place. Commands of strings do not change collections, and
+ * generic ones replace values. XREADGROUP counts as a reader of its keys, but changes their groups. */
+static bool changes_key(const struct command *command, uint32_t key_flags) {
+    return key_flags & KEY_RW || (command->spec->group == GROUP_STREAM && key_flags & KEY_RO);
+}
+
+static enum filter_answer lent_look(struct client *client, const struct command *command, int argc,
+                                    const struct slice *argv) {
     switch (command->spec->group) {
     case GROUP_LIST:
     case GROUP_SET:
     case GROUP_SORTED_SET:
     case GROUP_HASH:
     case GROUP_STREAM:
-    case GROUP_GEO: return true;
-    default: return false;
+    case GROUP_GEO: return FILTER_ASK;
+    default: return FILTER_PASS;
     }
 }
 
-static enum filter_answer lent_look(struct client *client, const struct command *command, int argc,
-                                    const struct slice *argv) {
-    return changes_collections(command) ? FILTER_ASK : FILTER_PASS;
+/* The value of a key is lent: what the reader has not begun, and takes little time, the main thread writes itself. The
+ * reader buffers more of what a client waits for, as much as may wait at all. */
+static bool client_waits(struct client *client, struct slice key) {
+    enum { LITTLE = 10000 };
+    const struct entry *entry = db_find(client->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+    must(entry);
+    struct value_loan *loan = loan_of(entry);
+    must(loan);
+    bool little = loan->state == LOAN_LENT && entry_allocations(entry) <= LITTLE;
+    if (little || loan_is_returned(loan)) {
+        before_value_changes(entry);
+        return false;
+    }
+    forkless_hurry_all(true);
+    return true;
 }
 
 static enum filter_answer lent_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
     enum { KEYS = 16 }; /* the others wait in place */
     struct key_position keys[KEYS];
-    if (!client->conn || client->flags & CLIENT_REPLICA || !changes_collections(command)) return FILTER_PASS;
+    if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
+    if (lent_look(client, command, argc, argv) == FILTER_PASS) return FILTER_PASS;
     if (transaction_queued(client) >= 0) return FILTER_PASS; /* it is only queued */
     int count = command_find_keys(command, argc, argv, keys, KEYS);
     for (int i = 0; i < count && i < KEYS; i++) {
-        if (keys[i].flags & KEY_OW || !data_view_lends(client->db, argv[keys[i].index])) continue;
+        struct slice key = argv[keys[i].index];
+        if (!changes_key(command, keys[i].flags) || !data_view_lends(client->db, key)) continue;
+        if (!client_waits(client, key)) continue;
         client_postpone(client);
         return FILTER_HOLD;
     }

@@ -40,6 +40,8 @@ struct forkless {
     pthread_mutex_t lock;        /* of `hurry`, and of waiting for `changed` */
     pthread_cond_t changed;      /* hurry, stop, lent_waiting, the state of a loan */
     bool hurry;                  /* the main thread waits for a loan: the reader does not wait for the writer */
+    bool held;         /* a client waits for a loan: the reader buffers up to held_limit. Written by the main thread */
+    size_t held_limit; /* bytes */
     /* Of the main thread. The writer reads `error` in its last job. */
     struct data_view *view; /* NULL: all entries are given; the threads have the rest to do */
     union {                 /* by save->content.format */
@@ -68,15 +70,18 @@ struct forkless {
 };
 
 /* forkless.c */
+/* Whether clients wait for a loan of one of the saves. */
+void forkless_hurry_all(bool held);
 /* Accounts for an entry that is about to be written. False: it is not, because the save has failed. */
 bool forkless_counts(struct forkless *f);
 int forkless_serialize(struct forkless *f, int db, const struct entry *entry, bool whole);
 
 /* forkless_threads.c */
 int forkless_threads_start(struct forkless *f);
-void forkless_threads_end(struct forkless *f);   /* when all is done */
-void forkless_stop_threads(struct forkless *f);  /* any thread: what waits is dropped */
-void forkless_drain_threads(struct forkless *f); /* waits until they have done what they were given */
+void forkless_threads_end(struct forkless *f);                   /* when all is done */
+void forkless_stop_threads(struct forkless *f);                  /* any thread: what waits is dropped */
+void forkless_drain_threads(struct forkless *f);                 /* waits until they have done what they were given */
+void forkless_hold(struct forkless *f, bool held, size_t limit); /* main thread */
 void forkless_write(struct forkless *f, struct deferred_batch *batch);
 void forkless_write_end(struct forkless *f);
 void forkless_wake_main(void); /* any thread */

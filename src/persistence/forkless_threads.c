@@ -21,6 +21,15 @@ void forkless_stop_threads(struct forkless *f) {
     state_changed(f);
 }
 
+void forkless_hold(struct forkless *f, bool held, size_t limit) {
+    if (f->held == held) return;
+    pthread_mutex_lock(&f->lock);
+    f->held = held;
+    f->held_limit = limit > READ_AHEAD ? limit : READ_AHEAD;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
 /* --- The writer --- */
 
 static void pin(const struct forkless *f) {
@@ -110,7 +119,8 @@ static void lent_full(void *context, struct deferred_batch *batch) {
     atomic_fetch_add(&f->lent_waiting, bytes);
     background_worker_submit(f->writer, write_lent_batch, batch);
     pthread_mutex_lock(&f->lock);
-    while (f->lent_waiting > READ_AHEAD && !f->hurry && !f->stop) pthread_cond_wait(&f->changed, &f->lock);
+    while (f->lent_waiting > (f->held ? f->held_limit : READ_AHEAD) && !f->hurry && !f->stop)
+        pthread_cond_wait(&f->changed, &f->lock);
     pthread_mutex_unlock(&f->lock);
 }
 

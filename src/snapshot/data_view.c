@@ -23,8 +23,10 @@ struct data_view {
     struct data_view_reader reader;
     size_t keys, given, loans;
     bool finished;
-    int databases, turn;      /* the view where data_view_step() continues, */
-    struct part at;           /* and its part */
+    int databases, turn;    /* the view where data_view_step() continues, */
+    struct part at;         /* and its part */
+    struct departed **kept; /* tables that left while values were lent: one may be in them, wherever it was moved */
+    size_t kept_count, kept_capacity;
     struct db_view **view_of; /* by the present number of the database that has, or had, its keys */
     struct db_view views[];
 };
@@ -106,8 +108,11 @@ static void data_view_keys_left(struct db *db, int slot, struct departed *tables
     for (struct data_view *s = running; s; s = s->next) {
         if (db_keyspace(db) != s->keyspace) continue;
         const struct db_view *view = view_of(s, db);
-        if (parts_db(view->parts) && (view->given_parts < parts_count(view->parts) || s->loans))
+        if (parts_db(view->parts) && view->given_parts < parts_count(view->parts))
             parts_left(view->parts, slot, tables);
+        if (!s->loans) continue;
+        mem_grow(s->kept, s->kept_count, s->kept_capacity, 8);
+        s->kept[s->kept_count++] = departed_hold(tables);
     }
 }
 
@@ -191,6 +196,9 @@ static void retire(struct data_view *s) {
         mem_free(s->views[i].given);
         s->views[i] = (struct db_view){.db = i};
     }
+    while (s->kept_count) departed_release(s->kept[--s->kept_count]);
+    mem_free(s->kept);
+    s->kept = NULL;
     mem_free(s->view_of);
     s->view_of = NULL;
 }

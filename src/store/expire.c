@@ -92,12 +92,23 @@ static void cycle_db(struct db *db, struct cycle *cycle) {
         if (round % 16 == 0 && cycle_is_over(cycle)) return;
 }
 
-/* True: all expired fields of the database are deleted. */
+/* A value that is first in the heap, or near to it, and has expired items. One that is lent waits: loan.h. */
+static const struct expiring_value *first_due(const struct db *db) {
+    enum { LOOKED_AT = 64 };
+    const struct heap *heap = &db->expiring_values;
+    for (size_t i = 0; i < heap->len && i < LOOKED_AT; i++) {
+        const struct expiring_value *value = heap->items[i];
+        if (time_is_over(value->next_at) && !value_is_lent(value->entry)) return value;
+        if (!i && !time_is_over(value->next_at)) return NULL;
+    }
+    return NULL;
+}
+
+/* True: all expired fields of the database are deleted, but for those of lent values. */
 static bool fields_db(struct db *db, struct cycle *cycle) {
     const struct expiring_value *value;
     cycle->hashes += db->expiring_values.len;
-    while ((value = heap_first(&db->expiring_values)) && time_is_over(value->next_at)) {
-        if (value_is_lent(value->entry)) break; /* until it has been read; those behind it wait as well */
+    while ((value = first_due(db))) {
         hash_expire_due(db, value->entry);
         cycle->hashes_due++;
         if (clock_monotonic_us() - cycle->start > cycle->limit_us / FIELDS_SHARE) return false;

@@ -8,7 +8,7 @@
 #include "store/set.h"
 #include <stdatomic.h>
 
-enum { SAMPLES = 5 };
+enum { SAMPLES = 100, MEASURED_ALL = 10000 };
 
 size_t loans_count;
 static struct list loans = LIST_INIT(loans);
@@ -58,7 +58,7 @@ bool loan_take_back(struct value_loan *loan) {
     return atomic_compare_exchange_strong(&loan->state, &state, LOAN_TAKEN_BACK);
 }
 
-static struct value_loan *loan_of(const struct entry *e) {
+struct value_loan *loan_of(const struct entry *e) {
     if (e->type == TYPE_STRING || e->type == TYPE_EXTENSION) return NULL;
     list_each_entry(&loans, struct value_loan, link, loan) {
         if (!loan->detached && entry_pointer(loan->entry) == entry_pointer(e)) return loan;
@@ -121,7 +121,10 @@ bool loan_keeps(const struct entry *entry, int db) {
     struct value_loan *loan = loan_of(entry);
     if (!loan) return false;
     must_be_main_thread();
-    loan->bytes = entry_memory(entry, db, SAMPLES);
+    /* The sum is left out of what maxmemory counts: it must not be a guess far above the truth. */
+    bool all = entry_allocations(entry) <= MEASURED_ALL;
+    size_t bytes = entry_memory(entry, db, all ? SIZE_MAX : SAMPLES), most = mem_used() / 2;
+    loan->bytes = bytes < most ? bytes : most;
     loan->detached = true;
     return true;
 }

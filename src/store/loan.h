@@ -58,6 +58,7 @@ struct value_loan *loan_find(void *owner,
 size_t loans_detached_memory(void); /* bytes of values that no entry has any more */
 
 bool loan_has(const struct entry *entry);
+struct value_loan *loan_of(const struct entry *entry); /* NULL: its value is not lent */
 void loan_recall(const struct entry *entry);
 bool loan_keeps(const struct entry *entry, int db); /* true: the loan frees the value when it ends */
 static inline bool value_is_lent(const struct entry *entry) {

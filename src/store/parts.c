@@ -20,7 +20,7 @@ struct departed {
     bool lazy;
 };
 
-static void departed_release(struct departed *tables) {
+void departed_release(struct departed *tables) {
     if (!tables) return;
     must(tables->holders > 0);
     if (--tables->holders) return;
@@ -39,7 +39,7 @@ void tables_leave(struct db *db, int slot, struct key_tables keys, struct key_ta
     departed_release(tables);
 }
 
-static struct departed *departed_hold(struct departed *tables) {
+struct departed *departed_hold(struct departed *tables) {
     must(tables->holders > 0);
     tables->holders++;
     return tables;

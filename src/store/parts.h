@@ -13,6 +13,8 @@
 
 /* Tables without a database. The last parts that keep them free them, as the removal of the keys wanted. */
 struct departed;
+struct departed *departed_hold(struct departed *tables);
+void departed_release(struct departed *tables); /* NULL: nothing */
 
 struct part {
     unsigned slot; /* 0 for a single table */

@@ -295,10 +295,11 @@ start_server {overrides {save ""} tags {forkless}} {
     }
 
     test "a save waits for a child, and in a transaction for its end" {
+        set from [log_size]
         r multi
         r bgsave forkless
         assert_equal {{Background saving scheduled}} [r exec]
-        wait_for_condition 10000 {[field rdb_last_bgsave_type] eq "forkless" && ![field rdb_bgsave_in_progress]}
+        wait_for_log "Background saving terminated with success" $from
         r config set rdb-key-save-delay 100000000
         r bgsave fork
         r config set rdb-key-save-delay 0

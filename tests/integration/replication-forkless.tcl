@@ -142,12 +142,12 @@ start_server [list no_rdma 1 overrides $forkless] {
 }
 
 # A large collection is read by a thread, in place, which waits while the replica does not read.
-start_server [list no_rdma 1 overrides [concat $forkless {repl-timeout 60 forkless-buffer-limit 1gb}]] {
+start_server [list no_rdma 1 overrides [concat $forkless {repl-timeout 60 forkless-buffer-limit 16mb}]] {
 start_server [list no_rdma 1 overrides $forkless] {
     # Runs the body while the hash is lent; afterwards the replica must have what the primary has.
     proc while_lent {body} {
         r -1 flushall
-        r -1 eval {for i = 1, 100000 do redis.call('hset', 'h', i, string.rep('v', 200)) end} 0
+        r -1 eval {for i = 1, 150000 do redis.call('hset', 'h', i, string.rep('v', 200)) end} 0
         r -1 debug populate 2000 small 50
         leave 0
         r -1 config set rdb-key-save-delay 100000
@@ -177,9 +177,9 @@ start_server [list no_rdma 1 overrides $forkless] {
                 [lindex $writers 0] hincrby h n 1
                 [lindex $writers 1] hset h 1 new 2 newer
                 wait_for_condition 5000 {[held_clients] == 2}
-                assert_equal {200 0 100000} [list [r -1 hstrlen h 1] [r -1 hexists h n] [r -1 hlen h]]
+                assert_equal {200 0 150000} [list [r -1 hstrlen h 1] [r -1 hexists h n] [r -1 hlen h]]
                 assert_equal 100 [llength [r -1 hrandfield h 100]]
-                assert_equal 100000 [llength [r -1 hkeys h]]
+                assert_equal 150000 [llength [r -1 hkeys h]]
                 r -1 set other key
                 r -1 hset hash field value
                 assert_equal 1 [saving -1]
@@ -199,6 +199,11 @@ start_server [list no_rdma 1 overrides $forkless] {
                 {assert_equal OK [r -1 rename h other]}
                 {assert_equal 1 [r -1 expire h 1000]}
                 {assert_equal OK [r -1 flushdb sync]}
+                {
+                    r -1 select 1; r -1 set k v; r -1 flushdb; r -1 select 0
+                    assert_equal 1 [r -1 move h 1]
+                    r -1 select 1; r -1 flushdb sync; r -1 select 0
+                }
             } {
                 while_lent {
                     uplevel #0 $change

@@ -113,7 +113,7 @@ static void operation_run(struct call *call, const struct bitfield_operation *op
 
 static void run_all(struct call *call, const struct bitfield_operation *operations, int count, size_t needed) {
     struct slice key = call->argv[1];
-    struct entry *entry = needed ? find_write(call, key) : find_read(call, key);
+    struct entry *entry = needed ? find_replace(call, key) : find_read(call, key);
     if (!type_ok(call, entry, TYPE_STRING)) return;
     char text[STRING_NUMBER_TEXT];
     struct slice value = entry ? entry_string(entry, text) : SLICE("");

@@ -39,7 +39,7 @@ static void setbit_run(struct call *call) {
         reply_error(call->reply, "ERR bit is not an integer or out of range");
         return;
     }
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     if (!type_ok(call, entry, TYPE_STRING)) return;
     char text[STRING_NUMBER_TEXT];
     struct slice value = entry ? entry_string(entry, text) : SLICE("");

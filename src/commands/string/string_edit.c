@@ -4,7 +4,7 @@
 
 static void append_run(struct call *call) {
     struct slice key = call->argv[1], tail = call->argv[2];
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     if (!type_ok(call, entry, TYPE_STRING)) return;
     size_t len = entry ? entry_string_len(entry) : 0;
     if (entry) {
@@ -29,7 +29,7 @@ static void setrange_run(struct call *call) {
         reply_error(call->reply, "ERR offset is out of range");
         return;
     }
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     if (!type_ok(call, entry, TYPE_STRING)) return;
     size_t len = entry ? entry_string_len(entry) : 0;
     if (value.len == 0) {

@@ -8,7 +8,7 @@
 
 static void increment(struct call *call, int64_t by) {
     struct slice key = call->argv[1];
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     if (!type_ok(call, entry, TYPE_STRING)) return;
     int64_t value = 0;
     if (entry && !entry_string_int64(entry, &value)) {
@@ -52,7 +52,7 @@ static void decrby_run(struct call *call) {
 
 static void incrbyfloat_run(struct call *call) {
     struct slice key = call->argv[1];
-    struct entry *entry = find_write(call, key);
+    struct entry *entry = find_replace(call, key);
     if (!type_ok(call, entry, TYPE_STRING)) return;
     char number[STRING_NUMBER_TEXT];
     long double value = 0, by;
