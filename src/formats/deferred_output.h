@@ -47,7 +47,7 @@ struct deferred_output {
     /* Receives each batch that is full, and owns it. */
     void (*full)(void *context, struct deferred_batch *batch);
     void *context;
-    bool uncompressed;            /* compress no string, whatever rdbcompression says; may be set after init */
+    bool uncompressed;            /* compress no string; rdbcompression decides nothing here. May be set after init */
     struct deferred_batch *batch; /* private */
 };
 void deferred_output_init(struct deferred_output *output, void (*full)(void *, struct deferred_batch *), void *context);

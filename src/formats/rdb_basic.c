@@ -120,11 +120,11 @@ static void write_plain(struct output *out, struct slice text, struct blob *blob
 
 static void write_text(struct output *out, struct slice text, struct blob *blob) {
     if (write_integer(out, text)) return;
-    if (!rdb_settings.compression || text.len < COMPRESS_MIN)
+    if (text.len < COMPRESS_MIN)
         write_plain(out, text, blob);
-    else if (out->ops->string)
+    else if (out->ops->string) /* perhaps on a thread that must not read the settings */
         out->ops->string(out, text, blob);
-    else if (!write_packed(out, text))
+    else if (!rdb_settings.compression || !write_packed(out, text))
         write_plain(out, text, blob);
 }
 

@@ -39,7 +39,7 @@ bool forkless_goes_on(const struct background_save *save) {
 /* --- Waiting bytes --- */
 
 bool forkless_holds_writes(const struct background_save *save) {
-    return save->forkless->paused || save->forkless->held;
+    return save->forkless->paused || (save->forkless->held && save->forkless->blocked);
 }
 void forkless_hurry_all(bool held) {
     if (server.is_child) return; /* without threads, whose lock may be taken */
@@ -335,7 +335,7 @@ int forkless_start(struct background_save *save) {
     list_append(&running, &f->link);
     save->pid = getpid();
     deferred_output_init(&f->out, batch_full, f);
-    f->out.uncompressed = save->content.uncompressed;
+    f->out.uncompressed = f->lent.uncompressed;
     f->serializes = true;
     if (!save->content.without_keys)
         f->view = data_view_start(server.keyspace, NULL,

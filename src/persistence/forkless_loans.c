@@ -144,15 +144,11 @@ static enum filter_answer lent_look(struct client *client, const struct command 
 
 /* The value of a key is lent: what the reader has not begun, and takes little time, the main thread writes itself. The
  * reader buffers more of what a client waits for, as much as may wait at all. */
-static bool client_waits(struct client *client, struct slice key) {
+static bool client_waits(struct value_loan *loan) {
     enum { LITTLE = 10000 };
-    const struct entry *entry = db_find(client->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
-    must(entry);
-    struct value_loan *loan = loan_of(entry);
-    must(loan);
-    bool little = loan->state == LOAN_LENT && entry_allocations(entry) <= LITTLE;
+    bool little = loan->state == LOAN_LENT && entry_allocations(loan->entry) <= LITTLE;
     if (little || loan_is_returned(loan)) {
-        before_value_changes(entry);
+        loan->recall(loan);
         return false;
     }
     forkless_hurry_all(true);
@@ -168,9 +164,9 @@ static enum filter_answer lent_ask(struct client *client, const struct command *
     if (transaction_queued(client) >= 0) return FILTER_PASS; /* it is only queued */
     int count = command_find_keys(command, argc, argv, keys, KEYS);
     for (int i = 0; i < count && i < KEYS; i++) {
-        struct slice key = argv[keys[i].index];
-        if (!changes_key(command, keys[i].flags) || !data_view_lends(client->db, key)) continue;
-        if (!client_waits(client, key)) continue;
+        if (!changes_key(command, keys[i].flags)) continue;
+        struct value_loan *loan = data_view_lends(client->db, argv[keys[i].index]);
+        if (!loan || !client_waits(loan)) continue;
         client_postpone(client);
         return FILTER_HOLD;
     }

@@ -37,6 +37,7 @@ struct forkless {
     _Atomic size_t waiting;      /* bytes of batches, with the strings that they refer to, */
     _Atomic size_t lent_waiting; /* and of those that the reader has made */
     _Atomic size_t wake_below;   /* `waiting` for which the main thread waits */
+    _Atomic bool blocked;        /* the reader waits for the writer */
     pthread_mutex_t lock;        /* of `hurry`, and of waiting for `changed` */
     pthread_cond_t changed;      /* hurry, stop, lent_waiting, the state of a loan */
     bool hurry;                  /* the main thread waits for a loan: the reader does not wait for the writer */

@@ -119,8 +119,10 @@ static void lent_full(void *context, struct deferred_batch *batch) {
     atomic_fetch_add(&f->lent_waiting, bytes);
     background_worker_submit(f->writer, write_lent_batch, batch);
     pthread_mutex_lock(&f->lock);
+    f->blocked = true;
     while (f->lent_waiting > (f->held ? f->held_limit : READ_AHEAD) && !f->hurry && !f->stop)
         pthread_cond_wait(&f->changed, &f->lock);
+    f->blocked = false;
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -147,7 +149,7 @@ int forkless_threads_start(struct forkless *f) {
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     deferred_output_init(&f->lent, lent_full, f);
-    f->lent.uncompressed = f->save->content.uncompressed;
+    f->lent.uncompressed = f->save->content.uncompressed || !rdb_settings.compression;
     background_worker_submit(f->writer, begin_sink, f);
     background_worker_submit(f->reader, begin_reader, f);
     return 0;

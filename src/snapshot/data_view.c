@@ -134,17 +134,33 @@ static const struct before_change hooks = {.key = data_view_key_changes,
 
 /* --- Loans --- */
 
-bool data_view_lends(struct db *db, struct slice key) {
-    if (!running) return false;
-    const struct entry *entry = db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
-    if (!entry || value_is_lent(entry)) return entry;
-    for (struct data_view *s = running; s; s = s->next) {
+static const struct entry *entry_of(struct db *db, struct slice key) {
+    return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+}
+
+struct value_loan *data_view_lends(struct db *db, struct slice key) {
+    const struct entry *entry = running ? entry_of(db, key) : NULL;
+    struct value_loan *loan = entry ? loan_of(entry) : NULL;
+    if (!entry || loan) return loan;
+    bool gave = false;
+    for (struct data_view *s = running; s && !gave; s = s->next) {
         struct part part;
         if (db_keyspace(db) != s->keyspace || !is_lendable(s, entry)) continue;
         struct db_view *view = view_of(s, db);
-        if (parts_find(view->parts, key, &part) && !part_given(view, part)) give(s, view, part);
+        if (!parts_find(view->parts, key, &part) || part_given(view, part)) continue;
+        give(s, view, part);
+        gave = true;
     }
-    return value_is_lent(entry);
+    if (!gave) return NULL;
+    entry = entry_of(db, key); /* a module that saved its value may have changed anything */
+    return entry ? loan_of(entry) : NULL;
+}
+
+static void release_kept(struct data_view *s) {
+    while (s->kept_count) departed_release(s->kept[--s->kept_count]);
+    mem_free(s->kept);
+    s->kept = NULL;
+    s->kept_capacity = 0;
 }
 
 void data_view_loan_ended(struct value_loan *loan) {
@@ -152,6 +168,7 @@ void data_view_loan_ended(struct value_loan *loan) {
     must(s->loans > 0);
     s->loans--;
     loan_end(loan);
+    if (!s->loans) release_kept(s);
 }
 
 size_t data_view_loans(const struct data_view *s) {
@@ -196,9 +213,7 @@ static void retire(struct data_view *s) {
         mem_free(s->views[i].given);
         s->views[i] = (struct db_view){.db = i};
     }
-    while (s->kept_count) departed_release(s->kept[--s->kept_count]);
-    mem_free(s->kept);
-    s->kept = NULL;
+    must_equal(s->kept_count, 0);
     mem_free(s->view_of);
     s->view_of = NULL;
 }

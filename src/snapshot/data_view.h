@@ -79,9 +79,9 @@ bool data_view_step(struct data_view *view, uint64_t microseconds);
 /* The loan was returned, or taken back. */
 void data_view_loan_ended(struct value_loan *loan);
 size_t data_view_loans(const struct data_view *view); /* that have not ended */
-/* A command that is not executed yet may change the value of this key in place. True: a thread reads it, because of an
- * earlier loan or a loan that the call makes; the command waits until a loan has ended, and asks again. */
-bool data_view_lends(struct db *db, struct slice key);
+/* A command that is not executed yet may change the value of this key in place. Returns the earlier loan of it, or one
+ * that the call makes: the command waits until a loan has ended, and asks again. NULL: it need not wait. */
+struct value_loan *data_view_lends(struct db *db, struct slice key);
 /* Frees the snapshot, which may not have finished: then the reader gets no more entries, and loans are recalled.
  * Precedes keyspace_free(). */
 void data_view_end(struct data_view *view);
