@@ -14,7 +14,7 @@ struct ValkeyModuleKey {
     struct db *db;
     struct ValkeyModuleString *name;
     int mode;
-    struct held_key held; /* opened for writing: a snapshot must know */
+    struct held_key held;                 /* opened for writing: a snapshot must know */
     char number_text[STRING_NUMBER_TEXT]; /* StringDMA of a number */
     struct {                              /* ZsetFirstIn…, ZsetLastIn… */
         bool active, ended;

@@ -83,7 +83,7 @@ static void count_memory(void) {
 /* --- Entries --- */
 
 static void reading_begins(struct forkless *f) {
-    store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
+    store_settings.readers++;     /* a module that opens a key does not delete it because it has expired */
     store_settings.saving = true; /* what it propagates goes nowhere, as in a child */
     f->giving = true;
 }

@@ -50,7 +50,7 @@ struct store_settings {
     bool (*deletes_expired)(void);
     unsigned readers; /* listeners that read within a change, which holds pointers to entries: nothing deletes expired
                          keys meanwhile */
-    bool saving; /* a reader saves values in this process: what modules propagate meanwhile goes nowhere, as in a child */
+    bool saving;      /* a reader saves values in this process: what modules propagate goes nowhere, as in a child */
     unsigned lookups_keep_expired; /* not 0: only a lookup for a write deletes an expired key */
     bool active_rehashing;
     bool reports_removals; /* calls hooks->removing */

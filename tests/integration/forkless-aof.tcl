@@ -348,7 +348,9 @@ start_server [list overrides [list loadmodule [file join $::root build modules h
         r holding.set number
     }
     set names {short middle large list hash zset stream set number}
-    foreach {what steps} {pointers {holding.write} keys {{holding.change changed}} both {{holding.change x} holding.write}} {
+    foreach {what steps} {
+        pointers {holding.write} keys {{holding.change changed}} both {{holding.change x} holding.write}
+    } {
         foreach preamble {yes no} {
             test "what a module changes by $what that it has held is not in the base (preamble $preamble)" {
                 r flushall
