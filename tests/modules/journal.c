@@ -1,4 +1,4 @@
-/* journal.c: a module for tests/interop/module_sessions.py: it keeps a journal of all server events and keyspace events
+/* journal.c: a module for tests/interop/module_answers.py: it keeps a journal of all server events and keyspace events
  * with what they say, and runs functions of the interface from each place in which a module may act.
  *
  *   JOURNAL.READ                replies with the journal, and begins a new one
