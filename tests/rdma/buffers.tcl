@@ -83,9 +83,9 @@ start_server {} {
 }
 
 start_server {} {
-    # What base-load prints: requests a second, its CPU, milliseconds of the start, changes of the size, waits a batch.
+    # What rdma-base-load prints: requests a second, CPU, milliseconds of the start, changes of the size, waits a batch.
     proc base_load {args} {
-        set got [run -timeout 60 {*}$::opt(launcher) [tool base-load] $::opt(rdma_host) [srv port] {*}$args]
+        set got [run -timeout 60 {*}$::opt(launcher) [tool rdma-base-load] $::opt(rdma_host) [srv port] {*}$args]
         if {[dict get $got code] != 0} {fail $got}
         return [dict get $got out]
     }
