@@ -326,6 +326,9 @@ bool aof_rewrite_running(void) {
 void aof_rewrite_cancel(void) {
     if (!aof_rewrite_running()) return;
     rewrite.cancelled = true;
-    child_kill();
+    if (rewrite.save.method == SAVE_FORK)
+        child_kill_wait(); /* a killed child ends at once; the thread of a save may wait for the disk */
+    else
+        child_kill();
     aof.rewrite_scheduled = false;
 }
