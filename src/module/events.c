@@ -65,7 +65,7 @@ static void deliver(uint64_t event, uint64_t kind, void *data, struct client *cl
     if (!subscribers[event]) return;
     list_each(modules_all(), at) {
         struct module *module = container_of(at, struct module, link);
-        if (module == changed_module) continue;
+        if (event == VALKEYMODULE_EVENT_MODULE_CHANGE && module == changed_module) continue;
         list_each(&module->events, link) {
             struct module_event_subscription *subscription = container_of(link, struct module_event_subscription, link);
             if (subscription->event != event) continue;
@@ -262,10 +262,11 @@ static void config_changed(int count, const char *const *names) {
 }
 void module_event_changed(struct module *module, bool loaded) {
     ValkeyModuleModuleChangeV1 info = {VALKEYMODULE_MODULE_CHANGE_VERSION, module->name, module->version};
+    const struct module *outer = changed_module; /* a module may load another in its listener */
     changed_module = module;
     deliver(VALKEYMODULE_EVENT_MODULE_CHANGE,
             loaded ? VALKEYMODULE_SUBEVENT_MODULE_LOADED : VALKEYMODULE_SUBEVENT_MODULE_UNLOADED, &info, NULL);
-    changed_module = NULL;
+    changed_module = outer;
 }
 void module_events_cron(void) {
     ValkeyModuleCronLoopV1 info = {VALKEYMODULE_CRON_LOOP_VERSION, server.hz};

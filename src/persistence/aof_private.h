@@ -138,8 +138,8 @@ int aof_incremental_open(void); /* opens the manifest's last incremental file fo
 /* 0 or a negative errno: -EBUSY if a child is running; others were logged. */
 int aof_rewrite_start(void);
 bool aof_rewrite_running(void); /* and is not cancelled */
-/* Its result is dropped, and none is scheduled. Does not wait: a thread may be in a write() until the disk answers, and
- * child_active() is true until then. */
+/* Its result is dropped, and none is scheduled. Waits for a child, but not for a thread: that may be in a write() until
+ * the disk answers, and child_active() is true until then. */
 void aof_rewrite_cancel(void);
 /* Writes the data set as a base file, in this thread. 0 or a negative errno. */
 int aof_base_write(const char *path, bool as_rdb);

@@ -113,7 +113,6 @@ void parts_left(struct key_parts *parts, int slot, struct departed *tables) {
     if (!table_parts(parts, (unsigned)slot)) return; /* nor of this slot, or it is none of the snapshot's */
     if (!parts->slots) parts->slots = mem_calloc(HASH_SLOTS, sizeof(struct departed *));
     /* What came to the slot afterwards is not of the former moment. */
-    if (!table_parts(parts, (unsigned)slot)) return; /* a slot of others, or an empty one */
     if (!parts->slots[slot]) parts->slots[slot] = departed_hold(tables);
 }
 

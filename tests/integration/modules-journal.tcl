@@ -126,7 +126,7 @@ start_server [list overrides [list loadmodule $journal save "" active-defrag-ign
     } {
         set asked [r journal.defragmented]
         foreach round {1 2 3} {
-            wait_for_condition 10000 {[r journal.defragmented] > $asked} "no walk"
+            wait_for_condition 60000 {[r journal.defragmented] > $asked} "no walk"
             set asked [r journal.defragmented]
         }
     }
