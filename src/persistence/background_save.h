@@ -16,7 +16,7 @@
  *   - Descriptors that begin() and end() use stay open until done(), also if a replica leaves. `keep` has them for the
  *     child.
  *   - Data that begin(), end() and the sink's write() read does not change until done(). Results are returned, or
- * stored in atomic variables.
+ *     stored in atomic variables.
  *   - A write() that waits for a reader needs stop().
  *
  * One save runs at a time (child_active()). child_kill() ends it by either method.

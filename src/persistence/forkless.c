@@ -27,7 +27,7 @@ enum {
 };
 
 static struct list running = LIST_INIT(running);
-size_t forkless_lend_min = FORKLESS_LEND_MIN;
+size_t forkless_lend_min = FORKLESS_LEND_MIN, forkless_lend_min_changed = FORKLESS_LEND_MIN_CHANGED;
 
 uint64_t forkless_keys(const struct background_save *save) {
     return save->forkless->keys_written;
@@ -44,6 +44,13 @@ bool forkless_holds_writes(const struct background_save *save) {
 void forkless_hurry_all(bool held) {
     if (server.is_child) return; /* without threads, whose lock may be taken */
     list_each_entry(&running, struct forkless, link, f) forkless_hold(f, held, write_pause_limit());
+}
+
+bool forkless_is_giving(void) {
+    list_each_entry(&running, const struct forkless, link, f) {
+        if (f->giving) return true;
+    }
+    return false;
 }
 
 /* Slices pause at this number of bytes, and paused writes go on. */
@@ -265,7 +272,7 @@ static uint64_t turn(struct forkless *f) {
         end_entries(f);
         return 1;
     }
-    if (f->waiting >= slices_limit()) return wait_for_writer(f, slices_limit());
+    if (f->waiting >= slices_limit()) return wait_for_writer(f, f->paused ? write_pause_resume() + 1 : slices_limit());
     if (waits_for_loans(f)) return f->paused ? wait_for_writer(f, write_pause_resume() + 1) : WAIT_US;
     if (persistence_settings.key_save_delay > 0)
         return turn_with_delay(f, (uint64_t)persistence_settings.key_save_delay);
@@ -343,6 +350,7 @@ int forkless_start(struct background_save *save) {
                                                              .lend = forkless_lend,
                                                              .recall = forkless_recall,
                                                              .lend_min = forkless_lend_min,
+                                                             .lend_min_changed = forkless_lend_min_changed,
                                                              .context = f});
     save->keys_total = f->view ? data_view_keys(f->view) : 0;
     f->reservation = (struct child_reservation){

@@ -16,18 +16,18 @@
  *                     thread spends at most a third of its time on slices, and otherwise all of it
  *     a command       the serialization of the keys in its keys' parts, without compression: about a microsecond for
  *                     small values
- *     large values    a client that changes a collection of FORKLESS_LEND_MIN allocations and more waits until it is
- *                     serialized and, but for the last forkless-buffer-limit bytes, written. A script or transaction
- *                     holds the server for the serialization, about 10 ms for 100,000 small members. A deleted
- *                     collection takes its memory until then
+ *     large values    a client that changes a collection waits until it is serialized, if it is lent or has
+ *                     FORKLESS_LEND_MIN_CHANGED allocations and more, and until it is written, but for the last
+ *                     forkless-buffer-limit bytes. A script or transaction holds the server for the serialization,
+ *                     about 10 ms for 100,000 small members. A deleted collection takes its memory until then
  *     memory          slices pause while FORKLESS_BACKLOG bytes wait for the thread. Beyond forkless-buffer-limit,
  *                     writes of clients are paused (CLIENT PAUSE WRITE) until half of it is written. What cannot wait
  *                     (a running script or transaction, the primary's stream on a replica) goes on. All of it together
  *                     is never more than the file without compression
- *     keys that left  FLUSHDB, and slots that are dropped: their tables stay until the save has read them
+ *     keys that left  FLUSHDB, and slots that are dropped: their tables stay until the save has read them.
  *                     What replaces the whole data set ends the save (background_save_data_leaves())
  *     the end         child_kill_wait() waits until the thread has compressed the string at hand, and for a write()
- * that waits until save->ops->stop() makes it fail
+ *                     that waits, until save->ops->stop() makes it fail
  *
  *     modules         a value is saved by the main thread. A module cannot change data in its rdb_save, aux_save and
  *                     aof_rewrite, as it could in a child, where only the copy would change; what it propagates goes
@@ -50,8 +50,10 @@
 #include <stdint.h>
 
 enum { FORKLESS_SLICE_US = 100, FORKLESS_BACKLOG = 8 * 1024 * 1024, FORKLESS_LEND_MIN = 256 };
-/* Collections of this number of allocations are read by the thread. Tests change it. */
-extern size_t forkless_lend_min;
+enum { FORKLESS_LEND_MIN_CHANGED = 10000 };
+/* The thread reads collections of this number of allocations; what a command is about to change, of the second number.
+ * Tests change them. */
+extern size_t forkless_lend_min, forkless_lend_min_changed;
 
 /* For background_save_start(). done() is called from the event loop or from child_kill_wait(). 0 or a negative errno:
  * the thread could not be started. */

@@ -98,7 +98,9 @@ static void wait_for_return(struct forkless *f, const struct value_loan *loan) {
 }
 
 static void loan_over(struct value_loan *loan) {
+    bool awaited = loan->awaited;
     data_view_loan_ended(loan);
+    if (!awaited) return;
     forkless_hurry_all(false); /* clients that still wait ask again */
     if (server.loop) clients_postponed_again();
 }
@@ -145,12 +147,12 @@ static enum filter_answer lent_look(struct client *client, const struct command 
 /* The value of a key is lent: what the reader has not begun, and takes little time, the main thread writes itself. The
  * reader buffers more of what a client waits for, as much as may wait at all. */
 static bool client_waits(struct value_loan *loan) {
-    enum { LITTLE = 10000 };
-    bool little = loan->state == LOAN_LENT && entry_allocations(loan->entry) <= LITTLE;
-    if (little || loan_is_returned(loan)) {
+    bool little = loan->state == LOAN_LENT && entry_allocations(loan->entry) < FORKLESS_LEND_MIN_CHANGED;
+    if ((little && !forkless_is_giving()) || loan_is_returned(loan)) {
         loan->recall(loan);
         return false;
     }
+    loan->awaited = true;
     forkless_hurry_all(true);
     return true;
 }
@@ -174,7 +176,7 @@ static enum filter_answer lent_ask(struct client *client, const struct command *
 }
 
 static struct command_filter lent_filter = {
-    .order = FILTER_PAUSE, .flags = CMD_WRITE, .look = lent_look, .ask = lent_ask};
+    .order = FILTER_PAUSE + 1, .flags = CMD_WRITE, .look = lent_look, .ask = lent_ask};
 
 void forkless_filter(bool on) {
     dispatch_set_filter(&lent_filter, on);

@@ -73,6 +73,7 @@ struct forkless {
 /* forkless.c */
 /* Whether clients wait for a loan of one of the saves. */
 void forkless_hurry_all(bool held);
+bool forkless_is_giving(void); /* to one of the saves: a module that saves its value turns the event loop */
 /* Accounts for an entry that is about to be written. False: it is not, because the save has failed. */
 bool forkless_counts(struct forkless *f);
 int forkless_serialize(struct forkless *f, int db, const struct entry *entry, bool whole);

@@ -40,12 +40,13 @@ static bool part_given(const struct db_view *view, struct part part) {
 struct giving {
     struct data_view *snapshot;
     int db;
+    bool changes; /* a command is about to change one of the entries */
 };
 
-static bool is_lendable(const struct data_view *s, const struct entry *entry) {
+static bool is_lendable(const struct data_view *s, const struct entry *entry, bool changes) {
     enum value_type type = entry_type(entry);
     return s->reader.lend && type != TYPE_STRING && type != TYPE_EXTENSION &&
-           entry_allocations(entry) >= s->reader.lend_min;
+           entry_allocations(entry) >= (changes ? s->reader.lend_min_changed : s->reader.lend_min);
 }
 
 static void recall(struct value_loan *loan) {
@@ -60,7 +61,7 @@ static void give_entry(void *context, struct entry *entry) {
     struct data_view *s = giving->snapshot;
     must_less(s->given, s->keys);
     s->given++;
-    if (s->loans < LOANS_MAX && is_lendable(s, entry)) {
+    if (s->loans < LOANS_MAX && is_lendable(s, entry, giving->changes)) {
         s->loans++;
         s->reader.lend(s->reader.context, loan_new(entry, giving->db, recall, s));
     } else {
@@ -68,11 +69,11 @@ static void give_entry(void *context, struct entry *entry) {
     }
 }
 
-static void give(struct data_view *s, struct db_view *view, struct part part) {
+static void give(struct data_view *s, struct db_view *view, struct part part, bool changes) {
     must(!part_given(view, part) && view->given_parts < parts_count(view->parts));
     view->given[part.number / WORD_BITS] |= (uint64_t)1 << part.number % WORD_BITS;
     view->given_parts++;
-    parts_visit(view->parts, part, give_entry, &(struct giving){s, view->db});
+    parts_visit(view->parts, part, give_entry, &(struct giving){s, view->db, changes});
 }
 
 /* --- Changes --- */
@@ -90,7 +91,7 @@ static void data_view_key_changes(struct db *db, struct slice key) {
         struct db_view *view = view_of(s, db);
         if (!parts_find(view->parts, key, &part) || part_given(view, part)) continue;
         parts_prefetch(view->parts, part);
-        give(s, view, part);
+        give(s, view, part, true);
     }
 }
 
@@ -145,10 +146,10 @@ struct value_loan *data_view_lends(struct db *db, struct slice key) {
     bool gave = false;
     for (struct data_view *s = running; s && !gave; s = s->next) {
         struct part part;
-        if (db_keyspace(db) != s->keyspace || !is_lendable(s, entry)) continue;
+        if (db_keyspace(db) != s->keyspace || !is_lendable(s, entry, true)) continue;
         struct db_view *view = view_of(s, db);
         if (!parts_find(view->parts, key, &part) || part_given(view, part)) continue;
-        give(s, view, part);
+        give(s, view, part, true);
         gave = true;
     }
     if (!gave) return NULL;
@@ -228,7 +229,7 @@ static bool give_next(struct data_view *s) {
             s->at = parts_next(view->parts, part);
             parts_prefetch_next(view->parts, part);
             if (part_given(view, part)) continue;
-            give(s, view, part);
+            give(s, view, part, false);
             return true;
         }
         must_equal(view->given_parts, count);

@@ -23,10 +23,13 @@
  * Loans. A collection of at least lend_min allocations is lent to a reader that has lend() (store/loan.h): its thread
  * reads the value in place, while the main thread goes on. Until the loan has ended the value does not change:
  *
- *     a command of a client     asks data_view_lends() before it changes a value in place, and waits if it does
- *     other changes in place    (transactions, scripts, the primary's stream, fields that expire, modules) call
- * recall(), which takes the value back, or returns when the thread has read it deleting, replacing,      do not wait:
- * the loan keeps the value, and frees it renaming, a new expiry
+ *   - A command of a client asks data_view_lends() before it changes a value in place, and waits if it does.
+ *   - Other changes in place (transactions, scripts, the primary's stream, fields that expire, modules) call recall(),
+ *     which takes the value back, or returns when the thread has read it.
+ *   - Deleting, replacing, renaming and a new expiry do not wait: the loan keeps the value, and frees it.
+ *
+ * What is given because a command is about to change it would be recalled at once. So a change lends only from
+ * lend_min_changed allocations on, whose serialization takes long.
  *
  * Beyond LOANS_MAX loans the reader gets entries as if it had no lend(). Values of modules are never lent.
  *
@@ -65,7 +68,8 @@ struct data_view_reader {
      * entry itself if loan_take_back() succeeds and the snapshot is to be complete, and calls data_view_loan_ended().
      * Within lend() the loan may not be recalled yet. */
     void (*recall)(void *context, struct value_loan *loan);
-    size_t lend_min; /* entry_allocations() of the smallest value that is lent */
+    /* entry_allocations() of the smallest value that is lent, by data_view_step() and by a change. */
+    size_t lend_min, lend_min_changed;
 };
 enum { LOANS_MAX = 32 /* of a snapshot */ };
 

@@ -37,6 +37,7 @@ struct value_loan {
     void (*recall)(struct value_loan *loan);
     _Atomic enum loan_state state;
     _Atomic bool one_left; /* the thread, or the main thread, needs it no more */
+    bool awaited;          /* a client waits for its end; set by the owner */
     bool detached;         /* no entry has the value any more */
     size_t bytes;          /* of a detached value, about */
 };

@@ -735,6 +735,7 @@ static void lend_all(bool on) {
     static struct encoding_limits usual;
     if (on) usual = encoding_limits;
     forkless_lend_min = on ? 1 : FORKLESS_LEND_MIN;
+    forkless_lend_min_changed = on ? 1 : FORKLESS_LEND_MIN_CHANGED;
     if (!on) {
         encoding_limits = usual;
         return;
