@@ -17,11 +17,12 @@
  *     0xf9  FREQ              LFU counter of the next key, 1 byte
  *     0xf8  IDLE              idle seconds of the next key, a length
  *     0xf7  MODULE_AUX        data of an extension that belong to no key: its id, when (kind and data of an item: 1
- * before the keys, 2 after them), items and their end (rdb.h) 0xf6  FUNCTION_PRE_GA   function library of a release
- * candidate of Redis 7.0: refused 0xf5  FUNCTION2         code of a function library, a string 0xf4  SLOT_INFO hash
- * slot, its keys, and those with an expiry: three lengths. Valkey 8 0xf3  SLOT_IMPORT       a slot migration in
- * progress: name, count, pairs of first and last slot below                   type of a value, then its key, a string,
- * and the value
+ *                             before the keys, 2 after them), items and their end (rdb.h)
+ *     0xf6  FUNCTION_PRE_GA   function library of a release candidate of Redis 7.0: refused
+ *     0xf5  FUNCTION2         code of a function library, a string
+ *     0xf4  SLOT_INFO         hash slot, its keys, and those with an expiry: three lengths. Valkey 8
+ *     0xf3  SLOT_IMPORT       a slot migration in progress: name, count, pairs of first and last slot
+ *     below                   type of a value, then its key, a string, and the value
  *
  * Valkey 7.2 to 8.1 and Redis 7.2 read version 11. Version 80, of Valkey 9, adds hashes with field expiration. Files
  * are written as version 11 unless a database has such a hash. Versions 12 to 79 belong to other products, whose types
