@@ -28,8 +28,7 @@ static char *bytes[HELD_MAX];
 static size_t lengths[HELD_MAX];
 static int *numbers[HELD_MAX];
 
-static int take_pointers(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
-    (void)argv, (void)argc;
+static void find_pointers(void) {
     for (int i = 0; i < held_count; i++) {
         int kind = ValkeyModule_KeyType(held[i]);
         bytes[i] = NULL;
@@ -37,6 +36,10 @@ static int take_pointers(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int ar
         if (kind == VALKEYMODULE_KEYTYPE_STRING)
             bytes[i] = ValkeyModule_StringDMA(held[i], &lengths[i], VALKEYMODULE_READ | VALKEYMODULE_WRITE);
     }
+}
+static int take_pointers(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    (void)argv, (void)argc;
+    find_pointers();
     return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
 }
 static void write_pointers(ValkeyModuleCtx *ctx, void *data) {
@@ -79,10 +82,11 @@ static void change(ValkeyModuleKey *key, ValkeyModuleString *text) {
     default: ValkeyModule_DeleteKey(key);
     }
 }
-/* HOLDING.CHANGE text: each held key. */
+/* HOLDING.CHANGE text: each held key. Pointers to values that it changes are not valid any more. */
 static int change_keys(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     if (argc != 2) return ValkeyModule_WrongArity(ctx);
     for (int i = 0; i < held_count; i++) change(held[i], argv[1]);
+    find_pointers();
     return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
 }
 
