@@ -117,3 +117,8 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     ValkeyModule_RegisterClusterMessageReceiver(ctx, OTHER_TYPE, NULL);
     return VALKEYMODULE_OK;
 }
+int ValkeyModule_OnUnload(ValkeyModuleCtx *ctx) {
+    (void)ctx;
+    while (heard_count) ValkeyModule_FreeString(NULL, heard[--heard_count].text);
+    return VALKEYMODULE_OK;
+}
