@@ -1,5 +1,5 @@
 /* write_pause.h: forkless-buffer-limit: writes of clients are paused (CLIENT PAUSE WRITE) while too much of a snapshot
- * without fork waits for whoever reads it: the thread of a save (forkless.h), the target of a slot migration.
+ * without fork waits for its reader: the thread of a save (forkless.h), or the target of a slot migration.
  *
  * Main thread. */
 #pragma once

@@ -9,8 +9,8 @@
  *
  *     data_view_step()      gives the parts that were not given yet, in their order, for a limited time
  *     before a change       the store announces it (store/before_change.h), and the part of the key is given first.
- *                           Later changes of this part find its bit set. So each entry is serialized once, whoever
- *                           causes it, and no value is copied
+ *                           Later changes of this part find its bit set. So each entry is serialized once, by
+ *                           a step or by a command, and no value is copied
  *     new keys              are announced as well: their part is given before they are in it
  *     expiry, eviction      are changes
  *     resizing              does not matter: the part of a key depends on its hash alone. Neither do relocation, hidden
