@@ -22,9 +22,9 @@ struct region_key {
     struct ibv_mr *mr;
 };
 
-/* The device keeps the registration: without a queue pair of its protection domain no peer can use its key. In the
- * state ERR a queue pair may still complete a WRITE that has begun; only its end excludes that. New connections open
- * the device again, with a domain of their own. */
+/* The device context keeps the registration to its end: without a queue pair of its protection domain no peer can use
+ * its key. In the state ERR a queue pair may still complete a WRITE that has begun; only its end excludes that. New
+ * connections open the device again, with a domain of their own. */
 static void connections_end(struct rdma_device *device) {
     list_each(&device->owner->connections, link) {
         struct rdma_connection *c = container_of(link, struct rdma_connection, link);
@@ -34,10 +34,8 @@ static void connections_end(struct rdma_device *device) {
 }
 
 static void key_free(struct valkeyrdma_region *region, struct region_key *key) {
-    bool removed = key->device->removed; /* then a failure means that the registration went with the device */
-    if (rdma_unregister_claimed(&key->device->memory, key->mr) || removed)
-        rdma_register_unclaim(region->length);
-    else
+    bool removed = key->device->removed; /* then its connections end, or have ended, in any case */
+    if (!rdma_unregister_claimed(&key->device->memory, key->mr, region->length) && !removed)
         connections_end(key->device);
     rdma_device_left(key->device);
     list_remove(&region->keys, &key->link);

@@ -42,12 +42,20 @@ foreach {check what} {
     replies "errors, redirections and senseless replies have their results"
     deadlines "an item that is late ends its connection, and nothing is written after that"
     freeing "a region that is freed under way is written no more"
-    kept "a region that the device does not deregister is written no more"
 } {
     test "placement: $what" -needs [list file $client {*}$::on_software_device] {
         lassign [start_standin] id port
         assert_check $check $port
     }
+}
+
+test "placement: a region that the device does not deregister is written no more, and ends with the device context" \
+    -needs [list file $client {*}$::on_software_device] {
+    lassign [start_standin] id port
+    set stats [file join $::unit_dir kept.stats]
+    set got [run -timeout 100 env SOFTRDMA_STATS=$stats {*}$::opt(launcher) $client kept $::opt(rdma_host) $port]
+    assert_equal "0 {ok kept}" [list [dict get $got code] [string trim [dict get $got out]]] [dict get $got err]
+    foreach counter {mrs pds qps} {assert_match "*\n$counter:0\n*" "\n[file_bytes $stats]"}
 }
 
 test "placement: a server that was frozen beyond the deadline neither writes nor reads the memory" \

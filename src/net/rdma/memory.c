@@ -124,22 +124,57 @@ void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, int
         memory->stats->errors[RDMA_ERROR_REGISTRATION]++;
 }
 
-bool rdma_unregister_claimed(struct rdma_memory *memory, struct ibv_mr *mr) {
-    int error = ibv_dereg_mr(mr);
-    if (error) log_warning("RDMA: cannot unregister memory (%s): %s", rdma_memory_device(memory), strerror(error));
+/* The registration has ended: it no longer counts. RDMA_MEMORY_KINDS: it was claimed, and no kind counts its bytes. */
+static void ended(struct rdma_memory *memory, size_t size, enum rdma_memory_kind kind) {
     memory->stats->memory_regions--;
-    return error == 0;
+    if (kind != RDMA_MEMORY_KINDS) {
+        must_within(size, memory->stats->registered[kind]);
+        memory->stats->registered_bytes -= size;
+        memory->stats->registered[kind] -= size;
+    }
+    uncharge(size);
+}
+
+/* A registration that the device failed to end. */
+struct rdma_refused {
+    struct rdma_refused *next;
+    struct ibv_mr *mr;
+    size_t size;
+    enum rdma_memory_kind kind;
+};
+
+static bool unregister(struct rdma_memory *memory, struct ibv_mr *mr, size_t size, enum rdma_memory_kind kind) {
+    int error = ibv_dereg_mr(mr);
+    if (!error) {
+        ended(memory, size, kind);
+        return true;
+    }
+    log_warning("RDMA: cannot unregister memory (%s): %s", rdma_memory_device(memory), strerror(error));
+    struct rdma_refused *refused = mem_alloc(sizeof *refused);
+    *refused = (struct rdma_refused){.next = memory->refused, .mr = mr, .size = size, .kind = kind};
+    memory->refused = refused;
+    return false;
+}
+
+/* The last attempt: the queue pairs, which a device may have objected for, are gone. What fails even now went with a
+ * device that was removed, and nothing can end it. */
+static void unregister_refused(struct rdma_memory *memory) {
+    while (memory->refused) {
+        struct rdma_refused *refused = memory->refused;
+        memory->refused = refused->next;
+        int error = ibv_dereg_mr(refused->mr);
+        if (error) log_warning("RDMA: memory stays registered (%s): %s", rdma_memory_device(memory), strerror(error));
+        ended(memory, refused->size, refused->kind);
+        mem_free(refused);
+    }
+}
+
+bool rdma_unregister_claimed(struct rdma_memory *memory, struct ibv_mr *mr, size_t claimed) {
+    return unregister(memory, mr, claimed, RDMA_MEMORY_KINDS);
 }
 
 bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind) {
-    if (!mr) return true;
-    size_t size = mr->length;
-    bool done = rdma_unregister_claimed(memory, mr);
-    must_within(size, memory->stats->registered[kind]);
-    memory->stats->registered_bytes -= size;
-    memory->stats->registered[kind] -= size;
-    rdma_register_unclaim(size);
-    return done;
+    return !mr || unregister(memory, mr, mr->length, kind);
 }
 
 void rdma_registration_error(int error, const char *device, char *text, size_t size) {
@@ -232,6 +267,7 @@ void rdma_memory_free(struct rdma_memory *memory) {
         memory->stats->receive_ready -= class->ready.len;
         mem_free(class);
     }
+    unregister_refused(memory);
 }
 
 /* Not every kernel and driver can register reserved huge pages (EINVAL); then none are used. True: try again without.

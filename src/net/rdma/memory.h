@@ -30,6 +30,10 @@
  *   limit, unused ready buffers are freed first; after that rdma_register() fails with EDQUOT and the caller does
  *   without.
  *
+ * Failures
+ *   A device may refuse to end a registration. Then its memory is not used again and keeps counting, and
+ *   rdma_memory_free() tries once more, when no queue pair is left. Until then the protection domain is in use as well.
+ *
  * Huge pages
  *   Slabs use huge pages where the system has them: reserved ones (MAP_HUGETLB), which are counted, else transparent
  *   ones (madvise). A slab of small buffers fills its huge page with many of them. But where a fork requires registered
@@ -52,6 +56,7 @@ enum {
 
 struct rdma_slab;
 struct rdma_rx_class;
+struct rdma_refused;
 
 /* A piece of send memory. It belongs to one connection at a time. */
 struct rdma_chunk {
@@ -83,9 +88,10 @@ struct rdma_memory {
     size_t send_bytes;
     uint64_t send_peak; /* the most chunks in use at a time since the last ageing */
     struct rdma_rx_class *classes;
-    size_t rx_kept_bytes;  /* in ready buffers */
-    uint64_t second_bytes; /* in second receive buffers of connections */
-    unsigned growths_left; /* registrations for growth left in this tick; RDMA_GROWTHS_A_TICK */
+    size_t rx_kept_bytes;         /* in ready buffers */
+    uint64_t second_bytes;        /* in second receive buffers of connections */
+    unsigned growths_left;        /* registrations for growth left in this tick; RDMA_GROWTHS_A_TICK */
+    struct rdma_refused *refused; /* registrations that the device failed to end */
     bool exhausted_logged;
     bool no_reserved_huge[2];                 /* the device cannot register reserved huge pages: whole, in parts */
     void (*work)(struct rdma_memory *memory); /* requests a call of rdma_memory_tidy() soon; may be NULL */
@@ -103,8 +109,10 @@ struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size
 bool rdma_register_claim(struct rdma_memory *memory, size_t size);
 void rdma_register_unclaim(size_t size);
 void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, int error);
-bool rdma_unregister_claimed(struct rdma_memory *memory, struct ibv_mr *mr); /* the claim remains */
-/* mr may be NULL. False: the device failed to unregister it; the memory must not be reused. */
+/* Ends a registration and its claim. False as for rdma_unregister(). */
+bool rdma_unregister_claimed(struct rdma_memory *memory, struct ibv_mr *mr, size_t claimed);
+/* mr may be NULL. False: the device failed to unregister it; the memory must not be reused. rdma_memory_free() tries
+ * again. */
 bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind);
 uint64_t rdma_registered(void);                                   /* bytes, of the process */
 const char *rdma_memory_device(const struct rdma_memory *memory); /* the name of its device */
