@@ -291,6 +291,7 @@ SYNC_CLUSTER := $(CLUSTER_SIMULATOR) $(QUORUM_SIMULATOR) $(patsubst %,$(B)/tests
 $(patsubst %,$(B)/unit/test_%,cluster_claims cluster_rules cluster_views copied_owners migration_machine): \
     $(CLUSTER_SIMULATOR)
 $(B)/unit/test_cluster_sync_simulation: $(SYNC_CLUSTER)
+$(B)/unit/test_snapshot $(B)/unit/test_forkless: $(B)/tests/unit/copied_entries.o
 $(B)/unit/test_sync_replication: $(QUORUM_SIMULATOR)
 $(B)/unit/test_cluster_simulation: $(CLUSTER_SIMULATOR) $(B)/tests/simulation/cluster_faults.o
 # Simulations, which are run by hand.
@@ -455,7 +456,8 @@ help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
-    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) tests/unit/unit.c $(wildcard tests/simulation/*.c) \
-    $(HELPERS) $(SOCKET_CASES) $(FUZZ) tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
+    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(wildcard tests/simulation/*.c) \
+    tests/unit/copied_entries.c tests/unit/unit.c $(HELPERS) $(SOCKET_CASES) $(FUZZ) tests/fuzz/fake_verbs.c \
+    tests/fuzz/fake_clock.c))
 -include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT) $(RUN)) \
     $(call objects,src/client/run/run_main.c))
