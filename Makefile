@@ -147,7 +147,7 @@ say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(2))
 # Layers, lowest first. The tools know lib, resp and net; the server knows all but the tools.
 COMMON_LAYERS := lib resp net
 SERVER_LAYERS := store snapshot formats server commands blob persistence repl pubsub script acl tracking cluster \
-    sentinel metrics module
+    sentinel module
 sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c src/$(layer)/*/*/*.c))
 rdma_sources := $(wildcard src/net/rdma/*.c)
 tls_sources := $(wildcard src/net/tls*.c src/net/rdma/tls*.c)

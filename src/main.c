@@ -6,7 +6,6 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
-#include "metrics/metrics.h"
 #include "module/module.h"
 #include "persistence/persistence.h"
 #include "persistence/loading.h"
@@ -51,17 +50,14 @@ static const struct {
     const struct feature *feature;
     enum program program;
 } features[] = {
-    {&config_feature, BOTH},        {&server_feature, BOTH},       {&command_feature, BOTH},
-    {&clients_feature, BOTH},       {&tracking_feature, BOTH},     {&transactions_feature, BOTH},
-    {&blocking_feature, BOTH},      {&monitor_feature, SERVER},    {&role_feature, SERVER},
-    {&memory_feature, BOTH},        {&acl_feature, BOTH},          {&metrics_feature, BOTH},
-    {&io_threads_feature, BOTH},    {&maxmemory_feature, BOTH},    {&defrag_feature, SERVER},
-    {&process_feature, BOTH},       {&stats_feature, BOTH},        {&info_feature, BOTH},
-    {&commandlog_feature, BOTH},    {&latency_feature, BOTH},      {&rdma_feature, BOTH},
-    {&tls_feature, BOTH},           {&sentinel_feature, SENTINEL}, {&debug_feature, SERVER},
-    {&lolwut_feature, SERVER},      {&data_feature, SERVER},       {&blob_feature, SERVER},
-    {&pubsub_feature, BOTH},        {&script_feature, SERVER},     {&cluster_feature, SERVER},
-    {&persistence_feature, SERVER}, {&repl_feature, SERVER},       {&module_feature, SERVER},
+    {&config_feature, BOTH},    {&server_feature, BOTH},        {&command_feature, BOTH},  {&clients_feature, BOTH},
+    {&tracking_feature, BOTH},  {&transactions_feature, BOTH},  {&blocking_feature, BOTH}, {&monitor_feature, SERVER},
+    {&role_feature, SERVER},    {&memory_feature, BOTH},        {&acl_feature, BOTH},      {&io_threads_feature, BOTH},
+    {&maxmemory_feature, BOTH}, {&defrag_feature, SERVER},      {&process_feature, BOTH},  {&stats_feature, BOTH},
+    {&info_feature, BOTH},      {&commandlog_feature, BOTH},    {&latency_feature, BOTH},  {&rdma_feature, BOTH},
+    {&tls_feature, BOTH},       {&sentinel_feature, SENTINEL},  {&debug_feature, SERVER},  {&lolwut_feature, SERVER},
+    {&data_feature, SERVER},    {&blob_feature, SERVER},        {&pubsub_feature, BOTH},   {&script_feature, SERVER},
+    {&cluster_feature, SERVER}, {&persistence_feature, SERVER}, {&repl_feature, SERVER},   {&module_feature, SERVER},
     {&acl_users_feature, BOTH},
 };
 enum { FEATURES = sizeof features / sizeof features[0] };

@@ -83,7 +83,6 @@ VALUES = {
 LEFT_OUT = {
     "addresses, users and files that the test itself sets": """bind port tls-port unixsocket requirepass masterauth
         masteruser primaryauth primaryuser dir dbfilename appendfilename appenddirname aclfile replicaof slaveof
-        metrics-port metrics-bind metrics-unixsocket
         replica-announce-ip replica-announce-port replica-announce-rdma-port replica-announced bind-source-addr
         rdma-bind rdma-port rdma-replication tls-rdma tls-replication tls-auth-clients tls-auth-clients-user
         tls-ca-cert-dir tls-ca-cert-file tls-cert-file tls-key-file tls-key-file-pass tls-client-cert-file

@@ -35,7 +35,6 @@ OWN = {"blob-max-client-transfers", "blob-max-object-size", "blob-max-transfer-m
        "rdma-max-registered-memory", "rdma-max-unauthenticated-memory", "rdma-rx-initial-size", "rdma-send-memory",
        "rdma-zero-copy-min", "rdma-replication", "rdma-replication-max-wait", "rdma-replication-snapshot-memory",
        "replica-announce-rdma-port", "tls-rdma", "tls-handshake-timeout-ms",
-       "metrics-port", "metrics-bind", "metrics-unixsocket",
        "cluster-announce-rdma-port", "cluster-announce-client-rdma-port", "cluster-fast-failover",
        "sync-replication", "min-sync-replicas", "sync-eligible", "sync-replication-fsync", "sync-replication-file"}
 # How the servers were started here.

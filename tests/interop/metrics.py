@@ -1,6 +1,6 @@
-"""The metrics of our server: its own endpoint has every figure that the dashboard in utils/grafana names, and the
-exporter of the distribution (prometheus-redis-exporter) reads INFO as it reads that of a genuine server. Where promtool
-is installed it checks the format."""
+"""The metrics of our server: the exporter in utils/grafana keeps to the text format of Prometheus and has every figure
+that the dashboard names, and the exporter of the distribution (prometheus-redis-exporter) reads INFO as it reads that
+of a genuine server. Where promtool is installed it checks the format, too."""
 import json
 import os
 import re
@@ -16,28 +16,35 @@ COLUMNS = 24  # of Grafana's grid
 SAMPLE = re.compile(r'^(\w+)(?:\{(.*)\})? (\S+)$', re.M)
 
 
-def scrape(exporter, server, *options):
-    """The metrics of a server: [(name, {label: value}, number)]."""
+def page_of(*command):
+    """The page that an exporter serves; {port} in its arguments is where."""
     for _ in range(5):
         port = free_port()
-        process = subprocess.Popen([exporter, "-redis.addr", "redis://127.0.0.1:%d" % server.port,
-                                    "-web.listen-address",
-                                    "127.0.0.1:%d" % port, *options],
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([word.format(port=port) for word in command], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.time() + SECONDS
         try:
             while time.time() < end and process.poll() is None:
                 try:
                     with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=SECONDS) as reply:
-                        text = reply.read().decode()
-                    return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(number))
-                            for name, labels, number in SAMPLE.findall(text)]
+                        return reply.read().decode()
                 except OSError:
                     time.sleep(0.02)
         finally:
             process.kill()
             process.wait()
     raise RuntimeError("the exporter did not start")
+
+
+def samples_of(text):
+    """[(name, {label: value}, number)]"""
+    return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(number))
+            for name, labels, number in SAMPLE.findall(text)]
+
+
+def scrape(exporter, server):
+    return samples_of(page_of(exporter, "-redis.addr", "redis://127.0.0.1:%d" % server.port, "-web.listen-address",
+                              "127.0.0.1:{port}"))
 
 
 def names(samples):
@@ -99,20 +106,46 @@ def check_model(report):
 def use(server):
     """Something to count."""
     client = Client(server.port)
-    for command in ["SET", "key", "value"], ["GET", "key"], ["GET", "absent"], ["SUBSTR"], ["NOSUCH"]:
+    for command in ["SET", "key", "value"], ["GET", "key"], ["GET", "absent"], ["SUBSTR"], ["NOSUCH"], [
+            "EVAL", r"""return redis.error_reply('QUO"TE\\ back slash')""", "0"]:
         client.call(*command)
     client.close()
 
 
-def check_endpoint(report):
-    port = free_port()
-    with Server(ours(), "--metrics-port", str(port)) as server:
+def check_format(report, text):
+    """The grammar of the text exposition format 0.0.4."""
+    label = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+    sample = re.compile(r"(\w+)(?:\{%s(?:,%s)*\})? -?[0-9.]+" % (label, label))
+    helped, name, closed, once = None, None, set(), set()
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            helped = line.split(" ")[2]
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            report.check("%s has HELP before TYPE, once" % name, name == helped and name not in closed, line)
+            report.check("%s has the suffix of its type" % name, (kind == "counter") == name.endswith("_total")
+                         and (kind == "summary") == ("_percentiles_" in name), line)
+            closed.add(name)
+        else:
+            match = sample.fullmatch(line)
+            report.check("a sample", match and match.group(1) == name and line.rsplit(" ", 1)[0] not in once, line)
+            once.add(line.rsplit(" ", 1)[0])
+
+
+def check_our_exporter(report):
+    exporter = os.path.join(GRAFANA, "exporter")
+    with Server(ours(), "--latency-tracking", "yes") as server:
         use(server)
-        with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=SECONDS) as reply:
-            text = reply.read().decode()
+        text = page_of(exporter, "--server", "127.0.0.1:%d" % server.port, "--listen", "127.0.0.1:{port}")
         client = Client(server.port)
         rdma = re.findall(r"^rdma_\w+:[\d.]+\r?$", client.call("INFO", "rdma").decode(), re.M)
         client.close()
+        gone = server.port
+    check_format(report, text)
+    report.check("the exporter says that the server is there", "valkey_up 1\n" in text)
+    report.check("the exporter says that the server is gone", page_of(
+        exporter, "--server", "127.0.0.1:%d" % gone, "--listen", "127.0.0.1:{port}").endswith("valkey_up 0\n"))
+    report.check("labels are escaped", 'error="QUO\\"TE\\\\"' in text)
     promtool = installed("promtool")
     if promtool:
         checked = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True,
@@ -177,7 +210,7 @@ def check_exporter(report):
 def main():
     report = Report()
     check_model(report)
-    check_endpoint(report)
+    check_our_exporter(report)
     check_exporter(report)
     report.finish()
 
