@@ -5,6 +5,9 @@
  * always has work and is woken for many pieces, not for each. Pieces leave the ring in order, because their checksums
  * are combined at that point.
  *
+ * On two cores, with the file in the page cache, it takes 0.41 s instead of 0.57 s to load 600 MB in values of 20,000
+ * bytes, and 0.29 s instead of 0.43 s in values of 1 MB.
+ *
  * Rejected: a background job for each piece, because the thread slept after each one (0.51 s of CPU time instead of
  * 0.35 s for 400 MiB in values of 16 KiB); reading into a buffer that is aligned like the pages of the file (source.c),
  * because the second copy costs more than the alignment saves. */
