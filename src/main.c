@@ -1,7 +1,7 @@
 /* main.c: the list of features, and the start of the server. Adding a feature takes one line in `features`. */
 #include "acl/acl.h"
 #include "blob/blob.h"
-#include "cluster/cluster_feature.h"
+#include "cluster/this_node.h"
 #include "commands/commands.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"

@@ -3,15 +3,13 @@
  * In a turn within a script (server/nested_turn.h) and while a data set is loaded, messages are received and answered,
  * but the timer and the end of the turn do nothing: no election, no ping, no change of a node's state. Otherwise a load
  * of a minute would look like a minute of silence of all peers. */
-#include "cluster/cluster_feature.h"
-#include "cluster/commands.h"
+#include "cluster/this_node.h"
 #include "cluster/copied_owners.h"
-#include "cluster/debug.h"
 #include "cluster/effects.h"
 #include "cluster/endpoint.h"
-#include "cluster/info.h"
 #include "cluster/links.h"
 #include "cluster/migration/migration.h"
+#include "cluster/commands.h"
 #include "cluster/node_private.h"
 #include "cluster/nodes_conf.h"
 #include "cluster/options.h"
@@ -21,6 +19,7 @@
 #include "cluster/saved_reply.h"
 #include "cluster/setslot.h"
 #include "cluster/slot_stats.h"
+#include "cluster/views.h"
 #include "lib/system/log.h"
 #include "repl/primary/replicas.h"
 #include "repl/feed.h"

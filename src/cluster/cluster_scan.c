@@ -8,7 +8,7 @@
  *
  * The tag of a slot is that of Valkey: the shortest text of digits and letters that hashes to it, and of several the
  * first. */
-#include "cluster/slot_commands.h"
+#include "cluster/commands.h"
 #include "cluster/this_node.h"
 #include "commands/scan.h"
 #include "lib/system/memory.h"

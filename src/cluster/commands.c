@@ -1,13 +1,11 @@
-/* commands.c: CLUSTER: the table of its subcommands, and those that concern nodes. slot_commands.h has the others.
+/* commands.c: CLUSTER: the table of its subcommands, and those that concern nodes. commands.h has the others.
  *
  * Outside of cluster mode the subcommands are known, and refused; KEYSLOT is answered. */
 #include "cluster/commands.h"
 #include "cluster/effects.h"
-#include "cluster/info.h"
 #include "cluster/migration/migration.h"
 #include "cluster/nodes_conf.h"
 #include "cluster/saved_reply.h"
-#include "cluster/slot_commands.h"
 #include "cluster/slot_stats.h"
 #include "cluster/this_node.h"
 #include "cluster/views.h"

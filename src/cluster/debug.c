@@ -1,5 +1,5 @@
 /* debug.c: DEBUG subcommands for tests of the cluster bus. */
-#include "cluster/debug.h"
+#include "cluster/options.h"
 #include "cluster/links.h"
 #include "cluster/migration/migration.h"
 #include "cluster/settings.h"

@@ -1,5 +1,5 @@
-/* info.c: see info.h. */
-#include "cluster/info.h"
+/* info.c: the figures of the cluster: CLUSTER INFO and the sections of INFO. */
+#include "cluster/views.h"
 #include "cluster/links.h"
 #include "cluster/this_node.h"
 #include "server/server.h"

@@ -1,7 +1,8 @@
-/* options.h: the options cluster-*. Main thread only. */
+/* options.h: the options cluster-*, and what DEBUG changes in the protocol. Main thread only. */
 #pragma once
 #include "cluster/settings.h"
 #include "server/config/config.h"
+#include "server/debug/debug.h"
 
 /* The settings of the machine: the options, the ports on which the server listens, DEBUG. Texts point to values of
  * options. */
@@ -14,3 +15,4 @@ void cluster_options_forbid_failover(bool forbidden);
 bool cluster_options_bus_port(int *port);
 
 extern const struct config_option cluster_option_table[];
+extern const struct debug_subcommand cluster_debug_subcommands[]; /* debug.c */

@@ -10,7 +10,7 @@
 #include "cluster/migration/migration.h"
 #include "cluster/redirect.h"
 #include "cluster/saved_reply.h"
-#include "cluster/slot_commands.h"
+#include "cluster/commands.h"
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"

@@ -1,6 +1,6 @@
 /* slot_commands.c: CLUSTER ADDSLOTS, DELSLOTS, FLUSHSLOTS, which assign slots, and FLUSHSLOT, COUNTKEYSINSLOT,
  * GETKEYSINSLOT, which concern the keys in them. */
-#include "cluster/slot_commands.h"
+#include "cluster/commands.h"
 #include "cluster/migration/migration.h"
 #include "cluster/saved_reply.h"
 #include "cluster/this_node.h"

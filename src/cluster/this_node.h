@@ -51,3 +51,5 @@ struct cluster_listener {
     void (*role_changed)(void); /* this node became a primary, a replica, or a replica of another primary */
 };
 void cluster_listen(struct cluster_listener *listener);
+
+extern const struct feature cluster_feature;

@@ -10,9 +10,14 @@
 #pragma once
 #include "cluster/endpoint.h"
 #include "resp/reply.h"
+#include "server/stats/info.h"
 
 void views_nodes(struct reply *reply, struct endpoint_view view);
 void views_slots(struct reply *reply, struct endpoint_view view);
 void views_shards(struct reply *reply, struct endpoint_view view);
 void views_replicas(struct reply *reply, const struct cluster_node *primary, struct endpoint_view view);
 void views_links(struct reply *reply);
+
+/* info.c */
+void cluster_info_write(struct output *out); /* the lines of CLUSTER INFO; cluster mode only */
+extern const struct info_section cluster_sections[];

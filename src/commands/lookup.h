@@ -4,6 +4,7 @@
  * find_read() counts a hit or a miss and notifies a miss; find_write() is for a key about to be changed. A returned
  * entry is valid until the next function of keyspace.h that changes something. */
 #pragma once
+#include "lib/structures/listpack.h"
 #include "lib/text/number.h"
 #include "resp/request.h"
 #include "server/clients/client.h"
@@ -66,6 +67,14 @@ static inline void reply_string_value(struct call *call, const struct entry *ent
         char text[STRING_NUMBER_TEXT];
         reply_bulk(call->reply, entry_string(entry, text));
     }
+}
+
+/* Replies with an element of a set, a list or a sorted set. */
+static inline void reply_element(struct reply *reply, const struct listpack_value *element) {
+    if (element->data)
+        reply_bulk(reply, (struct slice){element->data, element->len});
+    else
+        reply_bulk_integer(reply, element->number);
 }
 
 /* Returns the blob of a large argument to pass to the store; NULL: none. */

@@ -1,5 +1,5 @@
-/* cluster.c: see cluster.h. */
-#include "module/cluster.h"
+/* cluster.c: nodes of the cluster, and messages that modules send each other on its bus. */
+#include "module/parts.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/memory.h"
 #include "module/context.h"

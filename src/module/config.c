@@ -8,7 +8,7 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "module/context.h"
-#include "module/config.h"
+#include "module/parts.h"
 #include "server/config/config.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* events.c: server events: modules subscribe to an event and learn of what happens to the server. See
  * server/server_events.h. What the events of a kind say is a struct of valkeymodule.h. */
-#include "module/events.h"
+#include "module/parts.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
 #include "module/context.h"

@@ -5,7 +5,7 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "module/context.h"
-#include "module/info.h"
+#include "module/parts.h"
 #include "server/stats/info.h"
 #include <stdio.h>
 
@@ -31,7 +31,9 @@ void module_sections_write(struct module *module, struct output *out, int count,
     if (ctx.in_dict) api_InfoEndDictField(&ctx);
     *separate = ctx.separate;
 }
-void module_info_write(struct output *out, int count, const struct slice *names, bool separate) {
+/* Writes the sections with these names, or of modules with these names; all if `count` is -1. `separate`: something
+ * precedes them. */
+static void module_info_write(struct output *out, int count, const struct slice *names, bool separate) {
     list_each(modules_all(), link)
         module_sections_write(container_of(link, struct module, link), out, count, names, &separate, false);
 }

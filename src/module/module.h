@@ -63,7 +63,7 @@ bool module_load(const char *path, int argc, const struct slice *arguments, int 
 /* Writes the names of the modules that export functions to this one (uses), or that this one exports functions to. */
 void module_write_relations(const struct module *of, bool uses, struct output *out);
 extern bool modules_starting;                       /* those of the configuration are being loaded */
-const char *modules_direct_load_refusal(bool swap); /* server/module_hooks.h */
+const char *modules_direct_load_refusal(bool swap); /* server/server_events.h */
 /* Returns NULL, or why the module stays. */
 const char *module_unload(struct slice name);
 

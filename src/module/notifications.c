@@ -9,7 +9,7 @@
  * with the option ALLOW_NESTED_KEYSPACE_NOTIFICATIONS. */
 #include "lib/system/memory.h"
 #include "module/context.h"
-#include "module/events.h"
+#include "module/parts.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"

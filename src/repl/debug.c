@@ -1,5 +1,5 @@
-/* debug.c: see debug.h. */
-#include "repl/debug.h"
+/* debug.c: the subcommands of DEBUG about replication. */
+#include "repl/repl.h"
 #include "lib/system/log.h"
 #include "lib/text/number.h"
 #include "repl/history.h"

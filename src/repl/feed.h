@@ -24,3 +24,5 @@ static inline bool repl_offset_is_final(void) {
  * No partial synchronization gives such a command to a replica that does not know it: the offset before which the last
  * one begins, or at it; -1: there was none. primary/replicas.h has what writers of such commands call. */
 extern int64_t repl_own_commands_at;
+#define REPL_OWN_CAPABILITY         "slot-chunks"
+#define REPL_NO_CHECKSUM_CAPABILITY "skip-rdb-checksum" /* Valkey's: see copy_needs_no_checksum() */

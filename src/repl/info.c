@@ -1,5 +1,5 @@
 /* info.c: INFO replication, the replicas in ROLE, and what replication adds to INFO memory and stats. */
-#include "repl/info.h"
+#include "repl/repl.h"
 #include "lib/system/clock.h"
 #include "repl/history.h"
 #include "repl/link_transport.h"
@@ -8,7 +8,7 @@
 #include "repl/primary/main_channels.h"
 #include "repl/primary/replicas.h"
 #include "repl/primary/wait.h"
-#include "repl/quorum/info.h"
+#include "repl/quorum/quorum.h"
 #include "repl/settings.h"
 #include "server/role.h"
 #include "server/role_commands.h"

@@ -1,6 +1,5 @@
 /* options.c: the options of replication in valkey.conf, but for those of its modules (link_transport.c, wait.c,
  * quorum.c). */
-#include "repl/options.h"
 #include "lib/text/number.h"
 #include "repl/settings.h"
 #include "repl/stream.h"

@@ -22,7 +22,7 @@
  *     link_transport.h    over which transport a replica connects
  *     roles.h             what changes this server's role
  *     settings.h          the options; options.c has their rows
- *     info.h, debug.h     INFO replication, ROLE; DEBUG
+ *     info.c, debug.c     INFO replication, ROLE; DEBUG
  *     repl.c              the feature
  *
  * The directories, lowest first (utils/check-walls has the order of their files):
@@ -32,7 +32,7 @@
  *         replicas.h          the list of replicas, and what each is
  *         main_channels.h     main channels of dual-channel replicas that have not connected yet
  *         primary.h           sends the stream, takes acknowledgements, enforces timeouts
- *         handshake.h         REPLCONF, PSYNC, SYNC
+ *         handshake.c         REPLCONF, PSYNC, SYNC
  *         full_sync.h         the full synchronization: from a file (full_sync_file.h), as a stream
  *                             (full_sync_stream.h, direct_transfer.h), by RDMA READ (full_sync_pull.h);
  *                             replicas that are too slow for it (full_sync_slow.h)
@@ -43,12 +43,22 @@
  *         copy.h              the full synchronization: to a file, or straight into memory
  *         dual_channel.h      the full synchronization on two connections
  *         apply.h             the primary's stream: executes it, forwards it to sub-replicas, acknowledges it
- *         replicaof.h         REPLICAOF
- *         expiry.h            expires keys that clients wrote to a writable replica
- *         redirect.h          -REDIRECT for clients that declared the capability
+ *         replicaof.c         REPLICAOF
+ *         expiry.c            expires keys that clients wrote to a writable replica
+ *         redirect.c          -REDIRECT for clients that declared the capability
  *
  * The role itself (primary or replica, of which server, state of the link) is in server/role.h. Main thread only. */
 #pragma once
+#include "server/debug/debug.h"
 #include "server/feature.h"
+#include "server/stats/info.h"
+#include "server/stats/memory_report.h"
 
 extern const struct feature repl_feature;
+extern const struct debug_subcommand repl_debug_subcommands[]; /* debug.c */
+
+/* info.c */
+extern const struct info_section repl_sections[];
+void repl_write_role(struct reply *reply);
+void repl_report_memory(struct memory_report *report);
+size_t repl_uncounted_memory(void); /* bytes that do not count towards maxmemory */

@@ -1,6 +1,7 @@
 /* settings.h: the options of replication, for both sides. Units as in valkey.conf. */
 #pragma once
 #include "lib/text/slice.h"
+#include "server/config/config.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,3 +33,5 @@ struct pull_settings {       /* of snapshots that replicas fetch by RDMA READ: p
     int max_wait_ms;
 };
 extern struct pull_settings pull_settings;
+
+extern const struct config_option repl_options[], replica_options[], pull_options[];

@@ -1,9 +1,11 @@
-/* server_events.h: events of the server's life, for listeners in higher layers: modules.
+/* server_events.h: events of the server's life, for listeners in a higher layer, modules, and what the server asks of
+ * that layer.
  *
  * Code in which such an event happens reports it, with what the event says of itself. While nobody listens to an event,
  * a report costs one test. The numbers are those of the interface to modules. Main thread only. */
 #pragma once
 #include "lib/text/slice.h"
+#include "resp/reply.h"
 #include <stdint.h>
 
 enum server_event {
@@ -69,3 +71,9 @@ static inline bool server_event_wanted(enum server_event event) {
 static inline void server_event(enum server_event event, unsigned kind, const void *data) {
     if (server_event_wanted(event)) server_event_listener(event, kind, data);
 }
+
+/* Writes the array of modules in the replies of MODULE LIST and HELLO. NULL: there are none. */
+extern void (*modules_reply)(struct reply *reply);
+/* Why a replica must store the copy of its primary in a file before it loads it: the modules of this server cannot load
+ * what may break off, or not beside the old data (`swap`). NULL: it may load the copy as it arrives. */
+extern const char *(*modules_refuse_direct_load)(bool swap);

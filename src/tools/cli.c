@@ -1,10 +1,7 @@
 /* cli.c: valkey-cli sends commands to a server and shows the replies. cli.h lists its parts. */
 #include "lib/system/memory.h"
-#include "tools/cli_hints.h"
-#include "tools/cli_keys.h"
 #include "tools/cli_modes.h"
 #include "tools/cli_repl.h"
-#include "tools/cli_transfer.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * nodes.json. */
 #include "lib/system/memory.h"
 #include "tools/cli_cluster.h"
-#include "tools/cli_transfer.h"
+#include "tools/cli_modes.h"
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>

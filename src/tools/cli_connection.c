@@ -10,7 +10,7 @@
 #include "tools/cli_docs.h"
 #include "tools/cli_format.h"
 #include "tools/cli_line.h"
-#include "tools/cli_transfer.h"
+#include "tools/cli_modes.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

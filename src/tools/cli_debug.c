@@ -3,7 +3,6 @@
  * A session starts with SCRIPT DEBUG and EVAL on a new connection. Then the lines of the prompt go to the server's
  * debugger, whose replies are arrays of lines. The line "<endsession>" is followed by the reply to EVAL. Then the
  * server closes the connection, and the prompt accepts commands again. */
-#include "tools/cli_debug.h"
 #include "tools/cli_format.h"
 #include "tools/cli_repl.h"
 #include <string.h>

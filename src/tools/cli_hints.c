@@ -1,6 +1,6 @@
 /* cli_hints.c: --test_hint and --test_hint_file: the hints of the prompt on the command line. */
 #include "tools/cli_docs.h"
-#include "tools/cli_hints.h"
+#include "tools/cli_modes.h"
 #include <stdlib.h>
 
 static void cli_hints_load(struct cli *cli) {

@@ -2,7 +2,7 @@
  * queries for the keys of one SCAN reply are pipelined. */
 #include "lib/system/memory.h"
 #include "tools/cli_format.h"
-#include "tools/cli_keys.h"
+#include "tools/cli_modes.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 /* cli_repl.c: the prompt, and valkey-cli's own commands. If standard input is not a terminal, its lines are handled in
  * the same way, without prompt and editing. */
 #include "lib/text/number.h"
-#include "tools/cli_debug.h"
 #include "tools/cli_docs.h"
 #include "tools/cli_line.h"
 #include "tools/cli_repl.h"

@@ -3,7 +3,7 @@
 #include "lib/system/random.h"
 #include "net/reply_line.h"
 #include "tools/cli_format.h"
-#include "tools/cli_transfer.h"
+#include "tools/cli_modes.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

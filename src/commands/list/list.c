@@ -1,7 +1,6 @@
 /* list.c: the non-blocking list commands; list_blocking.c has the blocking ones.
  *
  * A pop from one of several keys is propagated as a pop from that key. */
-#include "commands/element_reply.h"
 #include "commands/list/list.h"
 #include "commands/lookup.h"
 #include "commands/signed_count.h"

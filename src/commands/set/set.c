@@ -1,7 +1,6 @@
 /* set.c: the commands on one set; set_algebra.c has the commands on several sets.
  *
  * SPOP is propagated as SREM of the removed members, or as the deletion of the key. */
-#include "commands/element_reply.h"
 #include "commands/lookup.h"
 #include "commands/signed_count.h"
 #include "commands/value_scan.h"

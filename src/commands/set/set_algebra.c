@@ -5,7 +5,6 @@
  * without being built: each member is replied from the first set that contains it. A listpack with many lookups gets a
  * temporary index. A result to be stored is built in a separate set before it replaces the destination, which may be
  * one of the sources. */
-#include "commands/element_reply.h"
 #include "commands/lookup.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"

@@ -3,7 +3,6 @@
 #include "commands/signed_count.h"
 #include "commands/value_scan.h"
 #include "commands/zset/zset_common.h"
-#include "commands/zset/zset_pop.h"
 #include "lib/system/memory.h"
 #include "server/command/spec.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* zset_blocking.c: the blocking sorted set commands: BZPOPMIN, BZPOPMAX, BZMPOP. server/clients/blocking.h implements
  * blocking. They are propagated as their non-blocking counterparts. */
-#include "commands/zset/zset_pop.h"
+#include "commands/zset/zset_common.h"
 #include "server/clients/blocking.h"
 #include "server/command/spec.h"
 

@@ -1,7 +1,7 @@
 /* zset_common.h: functions shared by the files of the sorted set commands. */
 #pragma once
-#include "commands/element_reply.h"
 #include "commands/lookup.h"
+#include "commands/multi_pop.h"
 #include "store/zset.h"
 
 /* Finds a sorted set for reading. False: the key has another type; replied with the error. */
@@ -18,6 +18,10 @@ static inline bool find_zset_write(struct call *call, struct slice key, struct e
     return true;
 }
 void zadd_run(struct call *call); /* ZADD, with the call's arguments */
+/* Replies with key, member and score of the lowest or highest member, and removes it. False: the key is missing,
+ * without a reply. A key of another type is an error, which is replied. */
+bool zset_pop_one(struct call *call, struct slice key, bool highest);
+extern const struct multi_pop_kind zset_multi_pop; /* ZMPOP, BZMPOP */
 /* Call after removing members: notifies, and deletes an empty sorted set. */
 void zset_members_removed(struct call *call, struct slice key, struct entry *entry, const struct zset *zset,
                           const char *event);

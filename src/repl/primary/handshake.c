@@ -1,11 +1,9 @@
 /* handshake.c: REPLCONF, PSYNC and SYNC: stores what a replica announces, and decides between a partial and a
  * full synchronization. See replicas.h. */
-#include "repl/primary/handshake.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
-#include "repl/capabilities.h"
 #include "repl/feed.h"
 #include "repl/history.h"
 #include "repl/link_transport.h"

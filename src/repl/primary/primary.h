@@ -4,6 +4,7 @@
 #include "server/server.h"
 
 extern const struct server_part primary_part;
+extern const struct command_spec handshake_commands[]; /* handshake.c */
 
 void replica_send_stream(struct replica *replica); /* as much of the stream as the connection takes */
 /* The full copy is sent: the replica goes online, or is done. `await_ack`: the stream begins with its first

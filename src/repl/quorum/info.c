@@ -1,5 +1,4 @@
 /* info.c: what INFO replication shows of synchronous replication. */
-#include "repl/quorum/info.h"
 #include "repl/quorum/quorum.h"
 #include "server/role.h"
 #include "server/stats/info.h"

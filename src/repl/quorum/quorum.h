@@ -131,3 +131,4 @@ struct quorum_progress {
     bool lease;        /* the primary has a lease, and answers reads at once */
 };
 void quorum_progress(struct quorum_progress *progress);
+void quorum_write_info(struct output *out); /* info.c */

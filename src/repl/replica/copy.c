@@ -36,7 +36,6 @@
 #include "repl/replica/link.h"
 #include "repl/settings.h"
 #include "server/cluster_hooks.h"
-#include "server/module_hooks.h"
 #include "server/nested_turn.h"
 #include "server/process/child.h"
 #include "server/role.h"

@@ -6,7 +6,7 @@
  * have expired, and continues while many had, for at most the share of time that the primary's active expiry has. A
  * full synchronization clears the table. A server that has become a primary also clears it, since a primary expires all
  * keys. */
-#include "repl/replica/expiry.h"
+#include "repl/replica/link.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"

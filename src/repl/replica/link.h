@@ -11,11 +11,16 @@
 #include "lib/text/slice.h"
 #include "net/connection.h"
 #include "repl/roles.h"
+#include "server/command/command.h"
 #include "server/server.h"
 #include "server/role.h"
 #include <stdbool.h>
 
 extern const struct server_part replica_part;
+extern const struct server_part replica_expiry_part;   /* expiry.c */
+extern const struct server_part redirect_clients_part; /* redirect.c */
+extern const struct command_spec replicaof_commands[]; /* replicaof.c */
+void redirect_end_waits(void);                         /* redirect.c: repl_end_waits() */
 extern const struct repl_role_hooks replica_role_hooks;
 
 bool replica_link_is_on(void); /* this server is a replica whose link was not dropped */

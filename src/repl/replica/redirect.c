@@ -4,7 +4,7 @@
  *
  * During a failover the other server is also a replica and would redirect the client back. So the client waits until
  * the failover ends. */
-#include "repl/replica/redirect.h"
+#include "repl/replica/link.h"
 #include "lib/structures/linked_list.h"
 #include "repl/primary/failover.h"
 #include "server/clients/blocking.h"

@@ -1,5 +1,4 @@
-/* replicaof.c: see replicaof.h. */
-#include "repl/replica/replicaof.h"
+/* replicaof.c: REPLICAOF and SLAVEOF. */
 #include "lib/system/log.h"
 #include "lib/text/number.h"
 #include "repl/primary/failover.h"

@@ -10,7 +10,7 @@
 #include "server/command/dispatch.h"
 #include "server/command/spec.h"
 #include "server/config/settings.h"
-#include "server/module_hooks.h"
+#include "server/server_events.h"
 #include "server/role.h"
 #include "server/server.h"
 #include <limits.h>
