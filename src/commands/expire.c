@@ -19,7 +19,8 @@ static void propagate_pexpireat(struct call *call, int64_t at) {
     if (args != few) mem_free(args);
 }
 
-static void expire_generic(struct call *call, bool seconds, bool relative) {
+static void expire_run(struct call *call) {
+    bool seconds = call_variant(call) & EXPIRE_SECONDS, relative = call_variant(call) & EXPIRE_RELATIVE;
     struct slice key = call->argv[1];
     unsigned wanted = 0;
     int64_t value, at;
@@ -44,18 +45,6 @@ static void expire_generic(struct call *call, bool seconds, bool relative) {
     call->dirty++;
     if (seconds || relative) propagate_pexpireat(call, at);
 }
-static void expire_run(struct call *call) {
-    expire_generic(call, true, true);
-}
-static void pexpire_run(struct call *call) {
-    expire_generic(call, false, true);
-}
-static void expireat_run(struct call *call) {
-    expire_generic(call, true, false);
-}
-static void pexpireat_run(struct call *call) {
-    expire_generic(call, false, false);
-}
 
 static void persist_run(struct call *call) {
     struct slice key = call->argv[1];
@@ -69,7 +58,8 @@ static void persist_run(struct call *call) {
     reply_integer(call->reply, had);
 }
 
-static void ttl_generic(struct call *call, bool seconds, bool relative) {
+static void ttl_run(struct call *call) {
+    bool seconds = call_variant(call) & EXPIRE_SECONDS, relative = call_variant(call) & EXPIRE_RELATIVE;
     struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_NOTOUCH);
     int64_t at = entry ? entry_expire_at(entry) : -2;
     if (at < 0) {
@@ -77,18 +67,6 @@ static void ttl_generic(struct call *call, bool seconds, bool relative) {
         return;
     }
     reply_integer(call->reply, expire_time_shown(at, seconds, relative));
-}
-static void ttl_run(struct call *call) {
-    ttl_generic(call, true, true);
-}
-static void pttl_run(struct call *call) {
-    ttl_generic(call, false, true);
-}
-static void expiretime_run(struct call *call) {
-    ttl_generic(call, true, false);
-}
-static void pexpiretime_run(struct call *call) {
-    ttl_generic(call, false, false);
 }
 
 #define CONDITION_SYNTAX  " [condition(NX|XX|GT|LT)@7.0.0]"
@@ -100,32 +78,32 @@ static void pexpiretime_run(struct call *call) {
 #define READ_KEY          FIRST_KEY(KEY_RO | KEY_ACCESS)
 
 const struct command_spec expire_commands[] = {
-    {COMMAND("expire", expire_run, -3, FAST_WRITE, ON_KEYS, "1.0.0"), .complexity = "O(1)",
-     .summary = "Sets the time to live of a key in seconds.", .syntax = "key:key seconds:integer" CONDITION_SYNTAX,
-     .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
-    {COMMAND("pexpire", pexpire_run, -3, FAST_WRITE, ON_KEYS, "2.6.0"), .complexity = "O(1)",
+    {COMMAND("expire", expire_run, -3, FAST_WRITE, ON_KEYS, "1.0.0"), .variant = EXPIRE_SECONDS | EXPIRE_RELATIVE,
+     .complexity = "O(1)", .summary = "Sets the time to live of a key in seconds.",
+     .syntax = "key:key seconds:integer" CONDITION_SYNTAX, .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
+    {COMMAND("pexpire", expire_run, -3, FAST_WRITE, ON_KEYS, "2.6.0"), .variant = EXPIRE_RELATIVE, .complexity = "O(1)",
      .summary = "Sets the time to live of a key in milliseconds.",
      .syntax = "key:key milliseconds:integer" CONDITION_SYNTAX, .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
-    {COMMAND("expireat", expireat_run, -3, FAST_WRITE, ON_KEYS, "1.2.0"), .complexity = "O(1)",
+    {COMMAND("expireat", expire_run, -3, FAST_WRITE, ON_KEYS, "1.2.0"), .variant = EXPIRE_SECONDS, .complexity = "O(1)",
      .summary = "Sets the expiration time of a key as a Unix time in seconds.",
      .syntax = "key:key unix-time-seconds:unix-time" CONDITION_SYNTAX, .history = CONDITION_HISTORY,
      .keys = UPDATED_KEY},
-    {COMMAND("pexpireat", pexpireat_run, -3, FAST_WRITE, ON_KEYS, "2.6.0"), .complexity = "O(1)",
+    {COMMAND("pexpireat", expire_run, -3, FAST_WRITE, ON_KEYS, "2.6.0"), .complexity = "O(1)",
      .summary = "Sets the expiration time of a key as a Unix time in milliseconds.",
      .syntax = "key:key unix-time-milliseconds:unix-time" CONDITION_SYNTAX, .history = CONDITION_HISTORY,
      .keys = UPDATED_KEY},
     {COMMAND("persist", persist_run, 2, FAST_WRITE, ON_KEYS, "2.2.0"), .complexity = "O(1)",
      .summary = "Removes the expiration time of a key.", .syntax = "key:key", .keys = UPDATED_KEY},
-    {COMMAND("ttl", ttl_run, 2, FAST_READ, ON_KEYS, "1.0.0"), .complexity = "O(1)",
-     .summary = "Returns the remaining time to live of a key in seconds.", .syntax = "key:key", .history = TTL_HISTORY,
-     .tips = WORDS("nondeterministic_output"), .keys = READ_KEY},
-    {COMMAND("pttl", pttl_run, 2, FAST_READ, ON_KEYS, "2.6.0"), .complexity = "O(1)",
+    {COMMAND("ttl", ttl_run, 2, FAST_READ, ON_KEYS, "1.0.0"), .variant = EXPIRE_SECONDS | EXPIRE_RELATIVE,
+     .complexity = "O(1)", .summary = "Returns the remaining time to live of a key in seconds.", .syntax = "key:key",
+     .history = TTL_HISTORY, .tips = WORDS("nondeterministic_output"), .keys = READ_KEY},
+    {COMMAND("pttl", ttl_run, 2, FAST_READ, ON_KEYS, "2.6.0"), .variant = EXPIRE_RELATIVE, .complexity = "O(1)",
      .summary = "Returns the remaining time to live of a key in milliseconds.", .syntax = "key:key",
      .history = TTL_HISTORY, .tips = WORDS("nondeterministic_output"), .keys = READ_KEY},
-    {COMMAND("expiretime", expiretime_run, 2, FAST_READ, ON_KEYS, "7.0.0"), .complexity = "O(1)",
+    {COMMAND("expiretime", ttl_run, 2, FAST_READ, ON_KEYS, "7.0.0"), .variant = EXPIRE_SECONDS, .complexity = "O(1)",
      .summary = "Returns the expiration time of a key as a Unix time in seconds.", .syntax = "key:key",
      .keys = READ_KEY},
-    {COMMAND("pexpiretime", pexpiretime_run, 2, FAST_READ, ON_KEYS, "7.0.0"), .complexity = "O(1)",
+    {COMMAND("pexpiretime", ttl_run, 2, FAST_READ, ON_KEYS, "7.0.0"), .complexity = "O(1)",
      .summary = "Returns the expiration time of a key as a Unix time in milliseconds.", .syntax = "key:key",
      .keys = READ_KEY},
     {.name = NULL},

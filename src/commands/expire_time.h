@@ -35,6 +35,8 @@ enum expire_condition { CONDITION_NX = 1, CONDITION_XX = 2, CONDITION_GT = 4, CO
 bool expire_conditions_read(struct call *call, int first, int end, unsigned *wanted);
 bool expire_conditions_met(unsigned wanted, int64_t now_at, int64_t at); /* no expiry (-1) counts as infinite */
 
+/* Variants of commands whose arguments or replies are times; otherwise in milliseconds, since the epoch. */
+enum { EXPIRE_SECONDS = 1, EXPIRE_RELATIVE = 2 };
 /* Converts a relative or absolute time in seconds or ms to ms since the epoch. False: overflow. */
 bool expire_time_make(int64_t value, bool seconds, bool relative, int64_t *at);
 int64_t expire_time_shown(int64_t at, bool seconds, bool relative); /* the inverse */

@@ -58,7 +58,8 @@ static void unsubscribed(struct client *client, enum pubsub_kind kind, struct sl
     confirm(client, kind, false, &name);
 }
 
-static void unsubscribe(struct call *call, enum pubsub_kind kind) {
+static void unsubscribe_run(struct call *call) {
+    enum pubsub_kind kind = call_variant(call);
     struct client *client = call->client;
     if (call->argc == 1) {
         if (pubsub_subscriptions(client, kind))
@@ -71,15 +72,6 @@ static void unsubscribe(struct call *call, enum pubsub_kind kind) {
             confirm(client, kind, false, &call->argv[i]);
         }
     }
-}
-static void unsubscribe_run(struct call *call) {
-    unsubscribe(call, PUBSUB_CHANNEL);
-}
-static void punsubscribe_run(struct call *call) {
-    unsubscribe(call, PUBSUB_PATTERN);
-}
-static void sunsubscribe_run(struct call *call) {
-    unsubscribe(call, PUBSUB_SHARD);
 }
 
 /* --- Publishing --- */
@@ -120,7 +112,8 @@ static void match(void *context, struct slice name) {
     matches->count++;
 }
 
-static void reply_channels(struct call *call, enum pubsub_kind kind) {
+static void channels_run(struct call *call) {
+    enum pubsub_kind kind = call_variant(call);
     if (call->argc > 3) {
         reply_error_format(call->reply,
                            "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try PUBSUB HELP.",
@@ -133,25 +126,14 @@ static void reply_channels(struct call *call, enum pubsub_kind kind) {
     matches.reply = call->reply;
     pubsub_channels_each(kind, match, &matches);
 }
-static void channels_run(struct call *call) {
-    reply_channels(call, PUBSUB_CHANNEL);
-}
-static void shardchannels_run(struct call *call) {
-    reply_channels(call, PUBSUB_SHARD);
-}
 
-static void reply_counts(struct call *call, enum pubsub_kind kind) {
+static void numsub_run(struct call *call) {
+    enum pubsub_kind kind = call_variant(call);
     reply_array(call->reply, (size_t)(call->argc - 2) * 2);
     for (int i = 2; i < call->argc; i++) {
         reply_bulk(call->reply, call->argv[i]);
         reply_integer(call->reply, (int64_t)pubsub_subscribers(kind, call->argv[i]));
     }
-}
-static void numsub_run(struct call *call) {
-    reply_counts(call, PUBSUB_CHANNEL);
-}
-static void shardnumsub_run(struct call *call) {
-    reply_counts(call, PUBSUB_SHARD);
 }
 static void numpat_run(struct call *call) {
     reply_integer(call->reply, (int64_t)pubsub_channels(PUBSUB_PATTERN));
@@ -167,18 +149,18 @@ static void numpat_run(struct call *call) {
         { .flags = KEY_NOT_KEY, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = (last), .b = 1 }            \
     }
 static const struct command_spec pubsub_subcommands[] = {
-    {COMMAND("channels", channels_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "2.8.0"),
+    {COMMAND("channels", channels_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "2.8.0"), .variant = PUBSUB_CHANNEL,
      .complexity = "O(N), where N is the number of channels with subscribers",
      .summary = "Lists the channels that have subscribers.", .syntax = "[pattern:pattern]"},
     {COMMAND("numpat", numpat_run, 2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "2.8.0"), .complexity = "O(1)",
      .summary = "Counts the patterns that have subscribers."},
-    {COMMAND("numsub", numsub_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "2.8.0"),
+    {COMMAND("numsub", numsub_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "2.8.0"), .variant = PUBSUB_CHANNEL,
      .complexity = "O(N), where N is the number of channels requested",
      .summary = "Counts the subscribers of channels.", .syntax = "[channel:string]..."},
-    {COMMAND("shardchannels", shardchannels_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
+    {COMMAND("shardchannels", channels_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"), .variant = PUBSUB_SHARD,
      .complexity = "O(N), where N is the number of shard channels with subscribers",
      .summary = "Lists the shard channels that have subscribers.", .syntax = "[pattern:pattern]"},
-    {COMMAND("shardnumsub", shardnumsub_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
+    {COMMAND("shardnumsub", numsub_run, -2, LOOKING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"), .variant = PUBSUB_SHARD,
      .complexity = "O(N), where N is the number of shard channels requested",
      .summary = "Counts the subscribers of shard channels.", .syntax = "[shardchannel:string]..."},
     {HELP_ROW(help_handler, "CHANNELS [<pattern>]",
@@ -198,20 +180,20 @@ static const struct command_spec pubsub_commands[] = {
      .complexity = "O(N), where N is the number of channels", .summary = "Subscribes the connection to channels.",
      .syntax = "channel:string..."},
     {COMMAND("unsubscribe", unsubscribe_run, -1, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
-     .complexity = "O(N), where N is the number of channels",
+     .variant = PUBSUB_CHANNEL, .complexity = "O(N), where N is the number of channels",
      .summary = "Ends the subscriptions to channels, or to all channels.", .syntax = "[channel:string]..."},
     {COMMAND("psubscribe", psubscribe_run, -2, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
      .complexity = "O(N), where N is the number of patterns",
      .summary = "Subscribes the connection to channels that match patterns.", .syntax = "pattern:pattern..."},
-    {COMMAND("punsubscribe", punsubscribe_run, -1, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
-     .complexity = "O(N), where N is the number of patterns",
+    {COMMAND("punsubscribe", unsubscribe_run, -1, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),
+     .variant = PUBSUB_PATTERN, .complexity = "O(N), where N is the number of patterns",
      .summary = "Ends the subscriptions to patterns, or to all patterns.", .syntax = "[pattern:pattern]..."},
     {COMMAND("ssubscribe", ssubscribe_run, -2, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
      .complexity = "O(N), where N is the number of shard channels",
      .summary = "Subscribes the connection to shard channels.", .syntax = "shardchannel:string...",
      .keys = SHARD_KEY(-1)},
-    {COMMAND("sunsubscribe", sunsubscribe_run, -1, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
-     .complexity = "O(N), where N is the number of shard channels",
+    {COMMAND("sunsubscribe", unsubscribe_run, -1, SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, "7.0.0"),
+     .variant = PUBSUB_SHARD, .complexity = "O(N), where N is the number of shard channels",
      .summary = "Ends the subscriptions to shard channels, or to all shard channels.",
      .syntax = "[shardchannel:string]...", .keys = SHARD_KEY(-1)},
     {COMMAND("publish", publish_run, 3, PUBLISHING_FLAGS, .group = GROUP_PUBSUB, "2.0.0"),

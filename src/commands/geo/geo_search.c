@@ -278,7 +278,8 @@ static void store_results(struct call *call, const struct search *search, const 
                       search->form == FORM_SEARCH_STORE ? "geosearchstore" : "georadiusstore");
 }
 
-static void search(struct call *call, enum geo_search_form form) {
+static void geosearch_run(struct call *call) {
+    enum geo_search_form form = call_variant(call);
     struct search search = {.form = form,
                             .source = call->argv[form == FORM_SEARCH_STORE ? 2 : 1],
                             .store = form == FORM_SEARCH_STORE ? &call->argv[1] : NULL};
@@ -295,24 +296,6 @@ static void search(struct call *call, enum geo_search_form form) {
     }
     mem_free(results.items);
     mem_free(search.corners);
-}
-static void geosearch_run(struct call *call) {
-    search(call, FORM_SEARCH);
-}
-static void geosearchstore_run(struct call *call) {
-    search(call, FORM_SEARCH_STORE);
-}
-static void georadius_run(struct call *call) {
-    search(call, FORM_RADIUS);
-}
-static void georadius_ro_run(struct call *call) {
-    search(call, FORM_RADIUS_RO);
-}
-static void georadiusbymember_run(struct call *call) {
-    search(call, FORM_MEMBER);
-}
-static void georadiusbymember_ro_run(struct call *call) {
-    search(call, FORM_MEMBER_RO);
 }
 
 /* The key of STORE or STOREDIST: the last one counts. */
@@ -355,35 +338,35 @@ static int radius_find_keys(const struct command *command, int argc, const struc
         }                                                                                                              \
     }
 const struct command_spec geo_search_commands[] = {
-    {COMMAND("geosearch", geosearch_run, -7, CMD_READONLY, ON_GEO, "6.2.0"), .complexity = SEARCH_COMPLEXITY,
-     .summary = "Finds the positions within a circle, a box or a polygon.",
+    {COMMAND("geosearch", geosearch_run, -7, CMD_READONLY, ON_GEO, "6.2.0"), .variant = FORM_SEARCH,
+     .complexity = SEARCH_COMPLEXITY, .summary = "Finds the positions within a circle, a box or a polygon.",
      .syntax = "key:key " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] " WITH,
      .history = WORDS(UPPERCASE, POLYGON), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {COMMAND("geosearchstore", geosearchstore_run, -8, CMD_WRITE | CMD_DENYOOM, ON_GEO, "6.2.0"),
-     .complexity = SEARCH_COMPLEXITY,
+    {COMMAND("geosearchstore", geosearch_run, -8, CMD_WRITE | CMD_DENYOOM, ON_GEO, "6.2.0"),
+     .variant = FORM_SEARCH_STORE, .complexity = SEARCH_COMPLEXITY,
      .summary = "Finds the positions within a circle, a box or a polygon and stores them.",
      .syntax =
          "destination:key source:key(#1) " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] [STOREDIST]",
      .history = WORDS(UPPERCASE, POLYGON),
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("georadius", georadius_run, -6, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_GEO, "3.2.0"),
-     .complexity = SEARCH_COMPLEXITY, .summary = "Finds the positions within a circle and stores them if requested.",
+    {COMMAND("georadius", geosearch_run, -6, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_GEO, "3.2.0"),
+     .variant = FORM_RADIUS, .complexity = SEARCH_COMPLEXITY,
+     .summary = "Finds the positions within a circle and stores them if requested.",
      .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
                " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER " " STORE,
      .history = WORDS(ANY_HISTORY, UPPERCASE), .keys = STORE_KEYS(6), .find_keys = radius_find_keys},
-    {COMMAND("georadiusbymember", georadiusbymember_run, -5, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_GEO,
-             "3.2.0"),
-     .complexity = SEARCH_COMPLEXITY,
+    {COMMAND("georadiusbymember", geosearch_run, -5, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_GEO, "3.2.0"),
+     .variant = FORM_MEMBER, .complexity = SEARCH_COMPLEXITY,
      .summary = "Finds the positions within a circle around a member and stores them if requested.",
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER
                " " STORE,
      .history = WORDS(ANY_HISTORY, UPPERCASE), .keys = STORE_KEYS(5), .find_keys = radius_find_keys},
-    {COMMAND("georadius_ro", georadius_ro_run, -6, CMD_READONLY, ON_GEO, "3.2.10"), .complexity = SEARCH_COMPLEXITY,
-     .summary = "Finds the positions within a circle.",
+    {COMMAND("georadius_ro", geosearch_run, -6, CMD_READONLY, ON_GEO, "3.2.10"), .variant = FORM_RADIUS_RO,
+     .complexity = SEARCH_COMPLEXITY, .summary = "Finds the positions within a circle.",
      .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
                " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER,
      .history = WORDS(ANY_HISTORY, UPPERCASE), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {COMMAND("georadiusbymember_ro", georadiusbymember_ro_run, -5, CMD_READONLY, ON_GEO, "3.2.10"),
+    {COMMAND("georadiusbymember_ro", geosearch_run, -5, CMD_READONLY, ON_GEO, "3.2.10"), .variant = FORM_MEMBER_RO,
      .complexity = SEARCH_COMPLEXITY, .summary = "Finds the positions within a circle around a member.",
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER,
      .history = WORDS(ANY_HISTORY, UPPERCASE), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},

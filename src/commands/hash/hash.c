@@ -210,7 +210,8 @@ static void hstrlen_run(struct call *call) {
 }
 
 enum parts { FIELDS = 1, VALUES = 2 };
-static void reply_all(struct call *call, unsigned parts) {
+static void hgetall_run(struct call *call) {
+    int parts = call_variant(call);
     struct entry *entry;
     if (!find_hash(call, &entry)) return;
     size_t len = entry ? hash_len_now(entry) : 0;
@@ -227,15 +228,6 @@ static void reply_all(struct call *call, unsigned parts) {
         if (parts & VALUES) reply_value(call->reply, &item.value);
     }
     hash_iterate_end(&it);
-}
-static void hgetall_run(struct call *call) {
-    reply_all(call, FIELDS | VALUES);
-}
-static void hkeys_run(struct call *call) {
-    reply_all(call, FIELDS);
-}
-static void hvals_run(struct call *call) {
-    reply_all(call, VALUES);
 }
 
 /* --- Random fields --- */
@@ -357,15 +349,15 @@ const struct command_spec hash_commands[] = {
     {COMMAND("hstrlen", hstrlen_run, 3, CMD_READONLY | CMD_FAST, ON_HASHES, "3.2.0"), .complexity = "O(1)",
      .summary = "Returns the length of the value of a field.", .syntax = "key:key field:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
-    {COMMAND("hgetall", hgetall_run, 2, CMD_READONLY, ON_HASHES, "2.0.0"),
+    {COMMAND("hgetall", hgetall_run, 2, CMD_READONLY, ON_HASHES, "2.0.0"), .variant = FIELDS | VALUES,
      .complexity = "O(N) where N is the number of fields in the hash.", .summary = "Returns all fields and values.",
      .syntax = "key:key", .tips = WORDS("nondeterministic_output_order"),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("hkeys", hkeys_run, 2, CMD_READONLY, ON_HASHES, "2.0.0"),
+    {COMMAND("hkeys", hgetall_run, 2, CMD_READONLY, ON_HASHES, "2.0.0"), .variant = FIELDS,
      .complexity = "O(N) where N is the number of fields in the hash.", .summary = "Returns all fields.",
      .syntax = "key:key", .tips = WORDS("nondeterministic_output_order"),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("hvals", hvals_run, 2, CMD_READONLY, ON_HASHES, "2.0.0"),
+    {COMMAND("hvals", hgetall_run, 2, CMD_READONLY, ON_HASHES, "2.0.0"), .variant = VALUES,
      .complexity = "O(N) where N is the number of fields in the hash.", .summary = "Returns all values.",
      .syntax = "key:key", .tips = WORDS("nondeterministic_output_order"),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},

@@ -126,7 +126,8 @@ static void propagate_time(struct call *call, const struct entry *entry, int64_t
     mem_free(args);
 }
 
-static void hexpire_generic(struct call *call, bool seconds, bool relative) {
+static void hexpire_run(struct call *call) {
+    bool seconds = call_variant(call) & EXPIRE_SECONDS, relative = call_variant(call) & EXPIRE_RELATIVE;
     int at_fields = fields_find(call, 3);
     struct fields fields;
     struct entry *entry;
@@ -158,18 +159,6 @@ static void hexpire_generic(struct call *call, bool seconds, bool relative) {
     }
     changes_end(&changes);
 }
-static void hexpire_run(struct call *call) {
-    hexpire_generic(call, true, true);
-}
-static void hpexpire_run(struct call *call) {
-    hexpire_generic(call, false, true);
-}
-static void hexpireat_run(struct call *call) {
-    hexpire_generic(call, true, false);
-}
-static void hpexpireat_run(struct call *call) {
-    hexpire_generic(call, false, false);
-}
 
 /* Returns -2: no such field; -1: it had no expiry; 1: its expiry was removed. */
 static int64_t persist_field(struct call *call, struct entry *entry, struct slice field) {
@@ -197,7 +186,8 @@ static void hpersist_run(struct call *call) {
 
 /* --- Reading expiry --- */
 
-static void httl_generic(struct call *call, bool seconds, bool relative) {
+static void httl_run(struct call *call) {
+    bool seconds = call_variant(call) & EXPIRE_SECONDS, relative = call_variant(call) & EXPIRE_RELATIVE;
     struct fields fields;
     if (!fields_only(call, reply_syntax, &fields)) return;
     struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_NOTOUCH);
@@ -207,18 +197,6 @@ static void httl_generic(struct call *call, bool seconds, bool relative) {
         int64_t at = entry ? hash_expire_at(entry, call->argv[i]) : HASH_NO_FIELD;
         reply_integer(call->reply, at < 0 ? at : expire_time_shown(at, seconds, relative));
     }
-}
-static void httl_run(struct call *call) {
-    httl_generic(call, true, true);
-}
-static void hpttl_run(struct call *call) {
-    httl_generic(call, false, true);
-}
-static void hexpiretime_run(struct call *call) {
-    httl_generic(call, true, false);
-}
-static void hpexpiretime_run(struct call *call) {
-    httl_generic(call, false, false);
 }
 
 /* --- HGETEX, HGETDEL, HSETEX --- */
@@ -405,31 +383,31 @@ static void hsetex_run(struct call *call) {
 #define READ_KEY    FIRST_KEY(KEY_RO | KEY_ACCESS)
 
 const struct command_spec hash_expire_commands[] = {
-    {COMMAND("hexpire", hexpire_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
-     .summary = "Sets the time to live of hash fields in seconds.",
+    {COMMAND("hexpire", hexpire_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .variant = EXPIRE_SECONDS | EXPIRE_RELATIVE,
+     .complexity = EACH_TIMED, .summary = "Sets the time to live of hash fields in seconds.",
      .syntax = "key:key seconds:integer [condition(NX|XX|GT|LT)] FIELDS fields{numfields:integer field:string...}",
      .keys = UPDATED_KEY},
-    {COMMAND("hpexpire", hpexpire_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
-     .summary = "Sets the time to live of hash fields in milliseconds.",
+    {COMMAND("hpexpire", hexpire_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .variant = EXPIRE_RELATIVE,
+     .complexity = EACH_TIMED, .summary = "Sets the time to live of hash fields in milliseconds.",
      .syntax = "key:key milliseconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX, .keys = UPDATED_KEY},
-    {COMMAND("hexpireat", hexpireat_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
-     .summary = "Sets the expiration times of hash fields as Unix times in seconds.",
+    {COMMAND("hexpireat", hexpire_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .variant = EXPIRE_SECONDS,
+     .complexity = EACH_TIMED, .summary = "Sets the expiration times of hash fields as Unix times in seconds.",
      .syntax = "key:key unix-time-seconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX, .keys = UPDATED_KEY},
-    {COMMAND("hpexpireat", hpexpireat_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
+    {COMMAND("hpexpireat", hexpire_run, -6, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
      .summary = "Sets the expiration times of hash fields as Unix times in milliseconds.",
      .syntax = "key:key unix-time-milliseconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX, .keys = UPDATED_KEY},
     {COMMAND("hpersist", hpersist_run, -5, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,
      .summary = "Removes the expiration times of hash fields.", .syntax = "key:key" FIELDS_SYNTAX, .keys = UPDATED_KEY},
-    {COMMAND("httl", httl_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
-     .summary = "Returns the remaining time to live of hash fields in seconds.", .syntax = "key:key" FIELDS_SYNTAX,
-     .keys = READ_KEY},
-    {COMMAND("hpttl", hpttl_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
-     .summary = "Returns the remaining time to live of hash fields in milliseconds.", .syntax = "key:key" FIELDS_SYNTAX,
-     .keys = READ_KEY},
-    {COMMAND("hexpiretime", hexpiretime_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
-     .summary = "Returns the expiration times of hash fields as Unix times in seconds.",
+    {COMMAND("httl", httl_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .variant = EXPIRE_SECONDS | EXPIRE_RELATIVE,
+     .complexity = EACH_FIELD, .summary = "Returns the remaining time to live of hash fields in seconds.",
      .syntax = "key:key" FIELDS_SYNTAX, .keys = READ_KEY},
-    {COMMAND("hpexpiretime", hpexpiretime_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
+    {COMMAND("hpttl", httl_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .variant = EXPIRE_RELATIVE,
+     .complexity = EACH_FIELD, .summary = "Returns the remaining time to live of hash fields in milliseconds.",
+     .syntax = "key:key" FIELDS_SYNTAX, .keys = READ_KEY},
+    {COMMAND("hexpiretime", httl_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .variant = EXPIRE_SECONDS,
+     .complexity = EACH_FIELD, .summary = "Returns the expiration times of hash fields as Unix times in seconds.",
+     .syntax = "key:key" FIELDS_SYNTAX, .keys = READ_KEY},
+    {COMMAND("hpexpiretime", httl_run, -5, FAST_READ, ON_HASHES, "9.0.0"), .complexity = EACH_FIELD,
      .summary = "Returns the expiration times of hash fields as Unix times in milliseconds.",
      .syntax = "key:key" FIELDS_SYNTAX, .keys = READ_KEY},
     {COMMAND("hgetex", hgetex_run, -5, FAST_WRITE, ON_HASHES, "9.0.0"), .complexity = EACH_TIMED,

@@ -34,7 +34,10 @@ static void list_elements_removed(struct call *call, struct slice key, struct en
 
 /* --- Pushing --- */
 
-static void push(struct call *call, enum list_type_end end, bool only_present) {
+enum { AT_TAIL = 1, ONLY_PRESENT = 2 }; /* variants of LPUSH */
+static void push_run(struct call *call) {
+    enum list_type_end end = call_variant(call) & AT_TAIL ? LIST_TYPE_TAIL : LIST_TYPE_HEAD;
+    bool only_present = call_variant(call) & ONLY_PRESENT;
     struct slice key = call->argv[1];
     struct entry *entry;
     if (!find_list_write(call, key, &entry)) return;
@@ -54,18 +57,6 @@ static void push(struct call *call, enum list_type_end end, bool only_present) {
     notify(call->db, NOTIFY_LIST, end == LIST_TYPE_HEAD ? "lpush" : "rpush", key);
     call->dirty += (uint64_t)call->argc - 2;
     reply_integer(call->reply, (int64_t)list_type_len(entry));
-}
-static void lpush_run(struct call *call) {
-    push(call, LIST_TYPE_HEAD, false);
-}
-static void rpush_run(struct call *call) {
-    push(call, LIST_TYPE_TAIL, false);
-}
-static void lpushx_run(struct call *call) {
-    push(call, LIST_TYPE_HEAD, true);
-}
-static void rpushx_run(struct call *call) {
-    push(call, LIST_TYPE_TAIL, true);
 }
 
 static void linsert_run(struct call *call) {
@@ -148,7 +139,8 @@ void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum
     call->dirty++;
 }
 
-static void pop(struct call *call, enum list_type_end end) {
+static void pop_run(struct call *call) {
+    enum list_type_end end = call_variant(call);
     struct entry *entry;
     int64_t count = 0;
     if (call->argc > 3) {
@@ -171,12 +163,6 @@ static void pop(struct call *call, enum list_type_end end) {
     } else {
         list_pop_one(call, call->argv[1], entry, end);
     }
-}
-static void lpop_run(struct call *call) {
-    pop(call, LIST_TYPE_HEAD);
-}
-static void rpop_run(struct call *call) {
-    pop(call, LIST_TYPE_TAIL);
 }
 
 bool list_end_read(struct call *call, struct slice word, enum list_type_end *end) {
@@ -395,21 +381,22 @@ static void lrem_run(struct call *call) {
 }
 
 const struct command_spec list_commands[] = {
-    {COMMAND("lpush", lpush_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "1.0.0"),
+    {COMMAND("lpush", push_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "1.0.0"),
      .complexity = "O(1) for each element.", .summary = "Inserts elements at the head of a list, one after the other.",
      .syntax = "key:key element:string...", .history = WORDS("2.4.0", "Takes several `element` arguments."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
-    {COMMAND("rpush", rpush_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "1.0.0"),
+    {COMMAND("rpush", push_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "1.0.0"), .variant = AT_TAIL,
      .complexity = "O(1) for each element.", .summary = "Appends elements to a list.",
      .syntax = "key:key element:string...", .history = WORDS("2.4.0", "Takes several `element` arguments."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
-    {COMMAND("lpushx", lpushx_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "2.2.0"),
+    {COMMAND("lpushx", push_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "2.2.0"), .variant = ONLY_PRESENT,
      .complexity = "O(1) for each element.", .summary = "Inserts elements at the head of a list, if the key exists.",
      .syntax = "key:key element:string...", .history = WORDS("4.0.0", "Takes several `element` arguments."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
-    {COMMAND("rpushx", rpushx_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "2.2.0"),
-     .complexity = "O(1) for each element.", .summary = "Appends elements to a list, if the key exists.",
-     .syntax = "key:key element:string...", .history = WORDS("4.0.0", "Takes several `element` arguments."),
+    {COMMAND("rpushx", push_run, -3, CMD_WRITE | CMD_DENYOOM | CMD_FAST, ON_LISTS, "2.2.0"),
+     .variant = AT_TAIL | ONLY_PRESENT, .complexity = "O(1) for each element.",
+     .summary = "Appends elements to a list, if the key exists.", .syntax = "key:key element:string...",
+     .history = WORDS("4.0.0", "Takes several `element` arguments."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
     {COMMAND("linsert", linsert_run, 5, CMD_WRITE | CMD_DENYOOM, ON_LISTS, "2.2.0"),
      .complexity = "O(N) where N is the number of elements before the requested one.",
@@ -420,13 +407,13 @@ const struct command_spec list_commands[] = {
      .complexity = "O(N) where N is how far the index is from the nearer end of the list.",
      .summary = "Replaces the element at an index.", .syntax = "key:key index:integer element:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_UPDATE)}},
-    {COMMAND("lpop", lpop_run, -2, CMD_WRITE | CMD_FAST, ON_LISTS, "1.0.0"),
+    {COMMAND("lpop", pop_run, -2, CMD_WRITE | CMD_FAST, ON_LISTS, "1.0.0"), .variant = LIST_TYPE_HEAD,
      .complexity = "O(N) where N is the number of elements returned.",
      .summary = "Removes the first elements of a list and returns them. Deletes the key with the last "
                 "of them.",
      .syntax = "key:key [count:integer@6.2.0]", .history = WORDS("6.2.0", "The argument `count`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {COMMAND("rpop", rpop_run, -2, CMD_WRITE | CMD_FAST, ON_LISTS, "1.0.0"),
+    {COMMAND("rpop", pop_run, -2, CMD_WRITE | CMD_FAST, ON_LISTS, "1.0.0"), .variant = LIST_TYPE_TAIL,
      .complexity = "O(N) where N is the number of elements returned.",
      .summary = "Removes the last elements of a list and returns them. Deletes the key with the last of "
                 "them.",

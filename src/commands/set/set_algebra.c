@@ -169,7 +169,8 @@ static struct set build(struct sources *s, enum set_operation operation) {
     return result;
 }
 
-static void store(struct call *call, enum set_operation operation, const char *event) {
+static void store_run(struct call *call) {
+    enum set_operation operation = call_variant(call);
     struct slice key = call->argv[1];
     struct sources s;
     if (!sources_find(call, 2, call->argc - 2, &s)) return;
@@ -181,22 +182,13 @@ static void store(struct call *call, enum set_operation operation, const char *e
         if (existed) db_delete_as(call->db, key, store_settings.lazy_server_del, REMOVAL_OVERWRITTEN);
         db_add_value(call->db, key, TYPE_SET, result.encoding, result.value);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
-        notify(call->db, NOTIFY_SET, event, key);
+        notify(call->db, NOTIFY_SET, call->command->spec->name, key);
         call->dirty++;
     } else {
         set_free(&result);
         delete_destination(call, key);
     }
     reply_integer(call->reply, (int64_t)len);
-}
-static void sinterstore_run(struct call *call) {
-    store(call, INTERSECTION, "sinterstore");
-}
-static void sunionstore_run(struct call *call) {
-    store(call, UNION, "sunionstore");
-}
-static void sdiffstore_run(struct call *call) {
-    store(call, DIFFERENCE, "sdiffstore");
 }
 
 /* --- Replying --- */
@@ -281,7 +273,7 @@ const struct command_spec set_algebra_commands[] = {
      .complexity = "O(N*M) at worst, where N is the number of members in the smallest set and M is the number of sets.",
      .summary = "Returns the intersection of sets.", .syntax = "key:key...",
      .tips = WORDS("nondeterministic_output_order"), .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("sinterstore", sinterstore_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"),
+    {COMMAND("sinterstore", store_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"), .variant = INTERSECTION,
      .complexity = "O(N*M) at worst, where N is the number of members in the smallest set and M is the number of sets.",
      .summary = "Stores the intersection of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",
@@ -294,7 +286,7 @@ const struct command_spec set_algebra_commands[] = {
      .complexity = "O(N) where N is the total number of members in all sets.", .summary = "Returns the union of sets.",
      .syntax = "key:key...", .tips = WORDS("nondeterministic_output_order"),
      .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("sunionstore", sunionstore_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"),
+    {COMMAND("sunionstore", store_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"), .variant = UNION,
      .complexity = "O(N) where N is the total number of members in all sets.",
      .summary = "Stores the union of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",
@@ -303,7 +295,7 @@ const struct command_spec set_algebra_commands[] = {
      .complexity = "O(N*M) at worst, where N is the number of members in the first set and M is the number of sets.",
      .summary = "Returns the difference of sets.", .syntax = "key:key...",
      .tips = WORDS("nondeterministic_output_order"), .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("sdiffstore", sdiffstore_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"),
+    {COMMAND("sdiffstore", store_run, -3, CMD_WRITE | CMD_DENYOOM, ON_SETS, "1.0.0"), .variant = DIFFERENCE,
      .complexity = "O(N*M) at worst, where N is the number of members in the first set and M is the number of sets.",
      .summary = "Stores the difference of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",

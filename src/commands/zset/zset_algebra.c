@@ -235,7 +235,8 @@ static void build(struct combination *r, struct member_table *result) {
     member_table_sort(result);
 }
 
-static void store(struct call *call, enum zset_operation operation, const char *event) {
+static void store_run(struct call *call) {
+    enum zset_operation operation = call_variant(call);
     struct combination r = {.operation = operation, .first = 3, .stores = true};
     struct member_table members;
     if (!combination_read(call, &r)) return;
@@ -243,19 +244,11 @@ static void store(struct call *call, enum zset_operation operation, const char *
     struct zset result = zset_of_members(&members);
     member_table_free(&members);
     combination_free(&r);
-    zset_store_result(call, call->argv[1], &result, event);
-}
-static void zinterstore_run(struct call *call) {
-    store(call, INTERSECTION, "zinterstore");
-}
-static void zunionstore_run(struct call *call) {
-    store(call, UNION, "zunionstore");
-}
-static void zdiffstore_run(struct call *call) {
-    store(call, DIFFERENCE, "zdiffstore");
+    zset_store_result(call, call->argv[1], &result, call->command->spec->name);
 }
 
-static void reply_result(struct call *call, enum zset_operation operation) {
+static void combine_run(struct call *call) {
+    enum zset_operation operation = call_variant(call);
     struct combination r = {.operation = operation, .first = 2};
     if (!combination_read(call, &r)) return;
     struct member_table result;
@@ -266,15 +259,6 @@ static void reply_result(struct call *call, enum zset_operation operation) {
     member_table_free(&result);
     combination_free(&r);
 }
-static void zinter_run(struct call *call) {
-    reply_result(call, INTERSECTION);
-}
-static void zunion_run(struct call *call) {
-    reply_result(call, UNION);
-}
-static void zdiff_run(struct call *call) {
-    reply_result(call, DIFFERENCE);
-}
 static void zintercard_run(struct call *call) {
     struct combination r = {.operation = INTERSECTION, .first = 2, .counts = true};
     if (!combination_read(call, &r)) return;
@@ -284,14 +268,16 @@ static void zintercard_run(struct call *call) {
 }
 
 const struct command_spec zset_algebra_commands[] = {
-    {COMMAND("zinter", zinter_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
+    {COMMAND("zinter", combine_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
+     .variant = INTERSECTION,
      .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the smallest source, K is the "
                    "number of sources and M is the number of members in the result.",
      .summary = "Returns the intersection of sorted sets.",
      .syntax = "numkeys:integer key:key... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)] [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("zinterstore", zinterstore_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "2.0.0"),
+    {COMMAND("zinterstore", store_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "2.0.0"),
+     .variant = INTERSECTION,
      .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the smallest source, K is the "
                    "number of sources and M is the number of members in the result.",
      .summary = "Stores the intersection of sorted sets in a key and returns the number of members.",
@@ -303,26 +289,28 @@ const struct command_spec zset_algebra_commands[] = {
          "O(N*K) at worst, where N is the number of members in the smallest source and K is the number of sources.",
      .summary = "Counts the members of the intersection of sorted sets, up to a limit.",
      .syntax = "numkeys:integer key:key... [LIMIT limit:integer]", .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("zunion", zunion_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
+    {COMMAND("zunion", combine_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"), .variant = UNION,
      .complexity =
          "O(N)+O(M*log(M)) where N is the total number of members in all sources and M is the number in the result.",
      .summary = "Returns the union of sorted sets.",
      .syntax = "numkeys:integer key:key... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)] [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("zunionstore", zunionstore_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "2.0.0"),
+    {COMMAND("zunionstore", store_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "2.0.0"),
+     .variant = UNION,
      .complexity =
          "O(N)+O(M*log(M)) where N is the total number of members in all sources and M is the number in the result.",
      .summary = "Stores the union of sorted sets in a key and returns the number of members.",
      .syntax = "destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("zdiff", zdiff_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
+    {COMMAND("zdiff", combine_run, -3, CMD_READONLY | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"), .variant = DIFFERENCE,
      .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the first source, K is the number "
                    "of sources and M is the number of members in the result.",
      .summary = "Returns the difference of sorted sets.", .syntax = "numkeys:integer key:key... [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("zdiffstore", zdiffstore_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
+    {COMMAND("zdiffstore", store_run, -4, CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, ON_SORTED_SETS, "6.2.0"),
+     .variant = DIFFERENCE,
      .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the first source, K is the number "
                    "of sources and M is the number of members in the result.",
      .summary = "Stores the difference of sorted sets in a key and returns the number of members.",

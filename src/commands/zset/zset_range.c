@@ -182,7 +182,8 @@ QUERY(zrevrangebylex_run, BY_TEXT, true, .key = 1)
 
 /* --- Counting and removing --- */
 
-static void count_run(struct call *call, enum range_by by) {
+static void count_range_run(struct call *call) {
+    enum range_by by = call_variant(call);
     struct zset_range range = {.by = by};
     struct entry *entry;
     struct zset zset;
@@ -190,14 +191,9 @@ static void count_run(struct call *call, enum range_by by) {
     if (!range_read(call, 2, false, &range) || !find_zset(call, call->argv[1], &entry, &zset)) return;
     reply_integer(call->reply, entry ? (int64_t)range_ranks(&zset, &range, false, 0, &first) : 0);
 }
-static void zcount_run(struct call *call) {
-    count_run(call, BY_SCORE);
-}
-static void zlexcount_run(struct call *call) {
-    count_run(call, BY_TEXT);
-}
 
-static void remove_run(struct call *call, enum range_by by, const char *event) {
+static void remove_range_run(struct call *call) {
+    enum range_by by = call_variant(call);
     struct zset_range range = {.by = by};
     struct entry *entry;
     struct zset zset;
@@ -206,19 +202,10 @@ static void remove_run(struct call *call, enum range_by by, const char *event) {
     size_t count = entry ? range_ranks(&zset, &range, false, 0, &first) : 0;
     if (count) {
         zset_delete(&zset, first, count);
-        zset_members_removed(call, call->argv[1], entry, &zset, event);
+        zset_members_removed(call, call->argv[1], entry, &zset, call->command->spec->name);
         call->dirty += count;
     }
     reply_integer(call->reply, (int64_t)count);
-}
-static void zremrangebyrank_run(struct call *call) {
-    remove_run(call, BY_RANK, "zremrangebyrank");
-}
-static void zremrangebyscore_run(struct call *call) {
-    remove_run(call, BY_SCORE, "zremrangebyscore");
-}
-static void zremrangebylex_run(struct call *call) {
-    remove_run(call, BY_TEXT, "zremrangebylex");
 }
 
 const struct command_spec zset_range_commands[] = {
@@ -261,21 +248,21 @@ const struct command_spec zset_range_commands[] = {
      .summary = "Returns the members of a range of texts, the highest first.",
      .syntax = "key:key max:string min:string [LIMIT limit{offset:integer count:integer}]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("zcount", zcount_run, 4, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "2.0.0"),
+    {COMMAND("zcount", count_range_run, 4, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "2.0.0"), .variant = BY_SCORE,
      .complexity = "O(log(N)) where N is the number of members.", .summary = "Counts the members of a range of scores.",
      .syntax = "key:key min:double max:double", .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("zlexcount", zlexcount_run, 4, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "2.8.9"),
+    {COMMAND("zlexcount", count_range_run, 4, CMD_READONLY | CMD_FAST, ON_SORTED_SETS, "2.8.9"), .variant = BY_TEXT,
      .complexity = "O(log(N)) where N is the number of members.", .summary = "Counts the members of a range of texts.",
      .syntax = "key:key min:string max:string", .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {COMMAND("zremrangebyrank", zremrangebyrank_run, 4, CMD_WRITE, ON_SORTED_SETS, "2.0.0"),
+    {COMMAND("zremrangebyrank", remove_range_run, 4, CMD_WRITE, ON_SORTED_SETS, "2.0.0"), .variant = BY_RANK,
      .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of ranks. Deletes the key with the last of them.",
      .syntax = "key:key start:integer stop:integer", .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
-    {COMMAND("zremrangebyscore", zremrangebyscore_run, 4, CMD_WRITE, ON_SORTED_SETS, "1.2.0"),
+    {COMMAND("zremrangebyscore", remove_range_run, 4, CMD_WRITE, ON_SORTED_SETS, "1.2.0"), .variant = BY_SCORE,
      .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of scores. Deletes the key with the last of them.",
      .syntax = "key:key min:double max:double", .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
-    {COMMAND("zremrangebylex", zremrangebylex_run, 4, CMD_WRITE, ON_SORTED_SETS, "2.8.9"),
+    {COMMAND("zremrangebylex", remove_range_run, 4, CMD_WRITE, ON_SORTED_SETS, "2.8.9"), .variant = BY_TEXT,
      .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of texts. Deletes the key with the last of them.",
      .syntax = "key:key min:string max:string", .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},

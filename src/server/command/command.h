@@ -175,6 +175,7 @@ enum channel_flag { CHANNEL_PATTERN = 1, CHANNEL_PUBLISH = 2, CHANNEL_SUBSCRIBE 
 struct command_spec {
     const char *name;               /* lower case; of a subcommand: its own name, "kill" */
     void (*run)(struct call *call); /* NULL: a container that needs a subcommand */
+    int variant;                    /* what a handler of several commands does for this one: call_variant() */
     int arity;                      /* including the name; negative: minimum */
     uint32_t flags, categories;
     enum command_group group;
@@ -234,6 +235,9 @@ struct command {
     struct command *next_all; /* of all commands, subcommands included */
 };
 uint64_t command_usec(const struct command *command);
+static inline int call_variant(const struct call *call) {
+    return call->command->spec->variant;
+}
 /* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it.
  */
 void commands_register(const struct command_spec *specs);
