@@ -130,7 +130,6 @@ struct rdb_load_result {
     uint64_t expires;        /* added keys with an expiry */
     uint64_t libraries;
     uint64_t offset;                /* bytes read; after a failure, its offset */
-    int64_t created_at;             /* AUX ctime: seconds since the epoch; 0: not given */
     uint64_t used_memory;           /* AUX used-mem */
     bool aof_base;                  /* AUX aof-base */
     bool unchecked;                 /* rdbchecksum is on, but the file has no checksum */

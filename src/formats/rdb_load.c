@@ -123,7 +123,6 @@ static bool read_aux(struct load *load) {
         return false;
     struct rdb_load_result *result = load->result;
     bool counts = parse_uint64(value, &number);
-    if (counts && slice_equal(name, SLICE("ctime"))) result->created_at = (int64_t)number;
     if (counts && slice_equal(name, SLICE("used-mem"))) result->used_memory = number;
     if (counts && slice_equal(name, SLICE("aof-base"))) result->aof_base = number != 0;
     if (slice_equal(name, SLICE("slot-info"))) read_slot_info(load, value);

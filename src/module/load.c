@@ -350,10 +350,8 @@ const char *module_unload(struct slice name) {
     if (found) {
         struct ValkeyModuleCtx ctx;
         context_init(&ctx, module);
-        module->unloading = true;
         int result = ((module_exit)found)(&ctx);
         context_end(&ctx);
-        module->unloading = false;
         if (result != VALKEYMODULE_OK) {
             log_warning("Module %s OnUnload failed. Unload canceled.", module->name);
             return "operation not possible.";

@@ -29,9 +29,8 @@ struct module {
     const void *base; /* where it begins: module_base_of() of its functions */
     int argc;
     char **arguments;
-    uint64_t options; /* VALKEYMODULE_OPTIONS_* */
-    bool loading;     /* within OnLoad */
-    bool unloading;
+    uint64_t options;            /* VALKEYMODULE_OPTIONS_* */
+    bool loading;                /* within OnLoad */
     struct list commands;        /* struct ValkeyModuleCommand */
     struct list types;           /* struct ValkeyModuleType */
     struct list shared;          /* struct module_shared: functions that it exports to other modules */

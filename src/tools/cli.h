@@ -52,7 +52,6 @@ struct cli_options {
     enum cli_mode mode;
     int64_t repeat; /* -1: forever */
     int64_t interval_us;
-    bool interval_given;
     int db, protocol; /* 0: the server's initial one */
     bool protocol_given;
     uint32_t timeout_ms;

@@ -302,10 +302,7 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
     if (!value) return -1;
     switch (k) {
     case 0: o->repeat = integer_parse(name, value, INT64_MAX); break;
-    case 1:
-        o->interval_us = (int64_t)(seconds_parse(value, "Invalid interval for -i.") * 1e6);
-        o->interval_given = true;
-        break;
+    case 1: o->interval_us = (int64_t)(seconds_parse(value, "Invalid interval for -i.") * 1e6); break;
     case 2: o->db = (int)integer_parse(name, value, INT_MAX); break;
     case 3: o->timeout_ms = (uint32_t)(seconds_parse(value, "Invalid connection timeout for -t.") * 1000); break;
     case 4: {

@@ -585,7 +585,7 @@ TEST(header_fields_and_libraries_are_handed_over) {
     assert_int_equal(load(keyspace, memory_output_slice(&file), &load_params, &result), 0);
     assert_string_equal(seen.text, "redis-bits=64 repl-offset=123 repl-id=abc aof-base=1 [#!lua name=a\n] "
                                    "[#!lua name=b\n] ");
-    assert_true(result.aof_base && result.created_at > 1600000000 && result.used_memory && result.libraries == 2);
+    assert_true(result.aof_base && result.used_memory && result.libraries == 2);
     memory_output_free(&file);
     params.library_count = 3;
     save(keyspace, &file, &params);

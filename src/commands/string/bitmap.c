@@ -69,7 +69,7 @@ static void getbit_run(struct call *call) {
  * count from the end. */
 struct bit_range {
     int64_t start, end;
-    bool in_bits, has_start, has_end;
+    bool in_bits, has_end;
 };
 
 static bool range_read(struct call *call, int index, struct bit_range *range) {
@@ -82,7 +82,6 @@ static bool range_read(struct call *call, int index, struct bit_range *range) {
         if (!range->in_bits && !slice_is(call->argv[index + 2], "byte")) return reply_syntax_error(call->reply);
     }
     if (count > 1 && !argument_int64(call, index + 1, &range->end)) return false;
-    range->has_start = count > 0;
     range->has_end = count > 1;
     return true;
 }

@@ -309,8 +309,6 @@ static void allocator_stats(struct mem_stats *stats) {
     stats->allocated = jemalloc_number("stats.allocated");
     stats->active = jemalloc_number("stats.active");
     stats->resident = jemalloc_number("stats.resident");
-    stats->retained = jemalloc_number("stats.retained");
-    stats->metadata = jemalloc_number("stats.metadata");
     char name[64];
     snprintf(name, sizeof(name), "stats.arenas.%u.pmuzzy", (unsigned)MALLCTL_ARENAS_ALL);
     stats->muzzy = jemalloc_number(name) * jemalloc_number("arenas.page");

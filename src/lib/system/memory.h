@@ -53,7 +53,7 @@ void mem_set_oom_handler(void (*handler)(size_t size));
  * from the cron only.
  */
 struct mem_stats {
-    size_t allocated, active, resident, retained, muzzy, metadata;
+    size_t allocated, active, resident, muzzy;
     size_t rss;          /* of the process, as the kernel reports it */
     size_t total_system; /* physical memory of the machine */
 };

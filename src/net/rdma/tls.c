@@ -194,7 +194,7 @@ static void first_remove(struct rdma_tls *t) {
     chunk_give(t, output_queue_remove(&t->output, output_queue_first(&t->output)));
 }
 
-void rdma_tls_drop_output(struct rdma_tls *t) {
+static void rdma_tls_drop_output(struct rdma_tls *t) {
     while (t->output.segments.len) first_remove(t);
     leave_chunk(t);
     t->waiting = false;

@@ -73,12 +73,11 @@ void rdma_tls_keep_buffers(struct rdma_tls *t); /* the peer is trusted, and the 
 /* As tls_session_failed(), with the text for conn_error_text(). */
 int rdma_tls_call_failed(struct rdma_tls *t, int result);
 void rdma_tls_note(struct rdma_tls *t, const char *text); /* for conn_error_text(); NULL: none */
-void rdma_tls_drop_output(struct rdma_tls *t);
-void rdma_tls_output_continue(struct rdma_tls *t); /* more output may leave, or all has left */
-void rdma_tls_input_run(struct rdma_tls *t);       /* decrypts what has come, and calls `readable` */
-void rdma_tls_raw_run(struct rdma_tls *t);         /* the same, and lets output that waited for input leave first */
-void rdma_tls_raw_over(struct rdma_tls *t);        /* the carrier takes no output any more */
-void rdma_tls_end(struct rdma_tls *t, int error);  /* calls `closed`; error: an errno, 0: an orderly end */
+void rdma_tls_output_continue(struct rdma_tls *t);        /* more output may leave, or all has left */
+void rdma_tls_input_run(struct rdma_tls *t);              /* decrypts what has come, and calls `readable` */
+void rdma_tls_raw_run(struct rdma_tls *t);        /* the same, and lets output that waited for input leave first */
+void rdma_tls_raw_over(struct rdma_tls *t);       /* the carrier takes no output any more */
+void rdma_tls_end(struct rdma_tls *t, int error); /* calls `closed`; error: an errno, 0: an orderly end */
 
 /* tls_handshake.c */
 extern const struct connection_events rdma_tls_carrier_events;

@@ -41,7 +41,7 @@ static void login(struct client *client, struct user *user) {
     client->flags |= CLIENT_KNOWN;
     if (client->conn) conn_set_trusted(client->conn, true);
 }
-void auth_login_failed(struct client *client, struct slice name) {
+static void auth_login_failed(struct client *client, struct slice name) {
     denied++;
     if (user_hooks) user_hooks->login_failed(client, name);
     struct authentication_event event = {client, name, NULL, false};

@@ -13,7 +13,6 @@ bool auth_has_password(void); /* the default user does not accept every password
 bool auth_login(struct client *client, struct slice user, struct slice password);
 /* The client acts as the user from now on. `module`: that has decided it; NULL: the server. */
 void auth_act_as(struct client *client, struct user *user, const char *module);
-void auth_login_failed(struct client *client, struct slice name); /* counts and reports it */
 void auth_denied_by_module(struct client *client, struct slice name,
                            const char *module); /* the same, but for the log */
 /* A client that is about to act as another user. NULL: nobody wants to know. */
