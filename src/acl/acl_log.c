@@ -138,26 +138,16 @@ void acl_log_denied_certificate(struct client *client, struct slice name) {
 
 static void entry_reply(struct reply *reply, const struct acl_log_entry *entry, int64_t now) {
     reply_map(reply, 10);
-    reply_bulk_text(reply, "count");
-    reply_integer(reply, (int64_t)entry->count);
-    reply_bulk_text(reply, "reason");
-    reply_bulk_text(reply, entry->reason);
-    reply_bulk_text(reply, "context");
-    reply_bulk_text(reply, entry->context);
-    reply_bulk_text(reply, "object");
-    reply_bulk(reply, entry->object);
-    reply_bulk_text(reply, "username");
-    reply_bulk_text(reply, entry->user);
-    reply_bulk_text(reply, "age-seconds");
-    reply_double(reply, (double)(now - entry->created_ms) / 1000);
-    reply_bulk_text(reply, "client-info");
-    reply_bulk_text(reply, entry->client);
-    reply_bulk_text(reply, "entry-id");
-    reply_integer(reply, (int64_t)entry->id);
-    reply_bulk_text(reply, "timestamp-created");
-    reply_integer(reply, entry->created_ms);
-    reply_bulk_text(reply, "timestamp-last-updated");
-    reply_integer(reply, entry->updated_ms);
+    reply_field_integer(reply, "count", (int64_t)entry->count);
+    reply_field_text(reply, "reason", entry->reason);
+    reply_field_text(reply, "context", entry->context);
+    reply_field_bulk(reply, "object", entry->object);
+    reply_field_text(reply, "username", entry->user);
+    reply_field_double(reply, "age-seconds", (double)(now - entry->created_ms) / 1000);
+    reply_field_text(reply, "client-info", entry->client);
+    reply_field_integer(reply, "entry-id", (int64_t)entry->id);
+    reply_field_integer(reply, "timestamp-created", entry->created_ms);
+    reply_field_integer(reply, "timestamp-last-updated", entry->updated_ms);
 }
 
 void acl_log_run(struct call *call) {

@@ -348,13 +348,10 @@ static void reply_link(struct reply *reply, const struct cluster_link *link) {
     reply_named(reply, "direction", link->inbound ? "from" : "to");
     reply_bulk_text(reply, "node");
     reply_id(reply, &link->node->id);
-    reply_bulk_text(reply, "create-time");
-    reply_integer(reply, link->created_ms);
+    reply_field_integer(reply, "create-time", link->created_ms);
     reply_named(reply, "events", queued ? "rw" : "r");
-    reply_bulk_text(reply, "send-buffer-allocated");
-    reply_integer(reply, (int64_t)allocated);
-    reply_bulk_text(reply, "send-buffer-used");
-    reply_integer(reply, (int64_t)queued);
+    reply_field_integer(reply, "send-buffer-allocated", (int64_t)allocated);
+    reply_field_integer(reply, "send-buffer-used", (int64_t)queued);
 }
 
 void views_links(struct reply *reply) {

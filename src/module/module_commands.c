@@ -114,12 +114,9 @@ static const struct config_directive directives[] = {
 static void reply_row(struct reply *reply, const char *name, int version, const char *path, int argc,
                       char *const *arguments) {
     reply_map(reply, 4);
-    reply_bulk_text(reply, "name");
-    reply_bulk_text(reply, name);
-    reply_bulk_text(reply, "ver");
-    reply_integer(reply, version);
-    reply_bulk_text(reply, "path");
-    reply_bulk_text(reply, path);
+    reply_field_text(reply, "name", name);
+    reply_field_integer(reply, "ver", version);
+    reply_field_text(reply, "path", path);
     reply_bulk_text(reply, "args");
     reply_array(reply, (size_t)argc);
     for (int i = 0; i < argc; i++) reply_bulk_text(reply, arguments[i]);

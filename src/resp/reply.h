@@ -45,6 +45,22 @@ void reply_double(struct reply *r, double value);
 void reply_boolean(struct reply *r, bool value);                                /* RESP2 :1 / :0 */
 void reply_verbatim(struct reply *r, const char *extension, struct slice text); /* RESP2: a bulk string */
 void reply_big_number(struct reply *r, struct slice digits);
+/* A key of a map with its value. */
+static inline void reply_field_integer(struct reply *r, const char *name, int64_t value) {
+    reply_bulk_text(r, name);
+    reply_integer(r, value);
+}
+static inline void reply_field_double(struct reply *r, const char *name, double value) {
+    reply_bulk_text(r, name);
+    reply_double(r, value);
+}
+static inline void reply_field_bulk(struct reply *r, const char *name, struct slice value) {
+    reply_bulk_text(r, name);
+    reply_bulk(r, value);
+}
+static inline void reply_field_text(struct reply *r, const char *name, const char *value) {
+    reply_field_bulk(r, name, slice_of(value));
+}
 /* The standard errors with Valkey's exact texts. */
 static inline bool reply_wrong_type(struct reply *r) {
     return reply_error(r, "WRONGTYPE Operation against a key holding the wrong kind of value");

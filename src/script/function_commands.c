@@ -218,8 +218,7 @@ static void reply_function(struct reply *reply, const struct function *function)
     size_t flags = 0;
     script_flags_each(function->flags, count_flag, &flags);
     reply_map(reply, 3);
-    reply_bulk_text(reply, "name");
-    reply_bulk(reply, (struct slice){function->name, function->name_len});
+    reply_field_bulk(reply, "name", (struct slice){function->name, function->name_len});
     reply_bulk_text(reply, "description");
     reply_text_or_null(reply, function->description, function->description_len);
     reply_bulk_text(reply, "flags");
@@ -229,16 +228,13 @@ static void reply_function(struct reply *reply, const struct function *function)
 
 static void reply_library(struct reply *reply, struct library *library, bool with_code) {
     reply_map(reply, with_code ? 4 : 3);
-    reply_bulk_text(reply, "library_name");
-    reply_bulk(reply, library->name);
-    reply_bulk_text(reply, "engine");
-    reply_bulk_text(reply, library->engine->name);
+    reply_field_bulk(reply, "library_name", library->name);
+    reply_field_text(reply, "engine", library->engine->name);
     reply_bulk_text(reply, "functions");
     reply_array(reply, library->functions.len);
     list_each(&library->functions, link) reply_function(reply, container_of(link, struct function, link));
     if (!with_code) return;
-    reply_bulk_text(reply, "library_code");
-    reply_bulk(reply, library->code);
+    reply_field_bulk(reply, "library_code", library->code);
 }
 
 static void list_run(struct call *call) {
@@ -278,13 +274,11 @@ static void reply_running(struct reply *reply) {
         return;
     }
     reply_map(reply, 3);
-    reply_bulk_text(reply, "name");
-    reply_bulk_text(reply, run->name);
+    reply_field_text(reply, "name", run->name);
     reply_bulk_text(reply, "command");
     reply_array(reply, (size_t)run->call->argc);
     for (int i = 0; i < run->call->argc; i++) reply_bulk(reply, run->call->argv[i]);
-    reply_bulk_text(reply, "duration_ms");
-    reply_integer(reply, (int64_t)script_running_ms());
+    reply_field_integer(reply, "duration_ms", (int64_t)script_running_ms());
 }
 
 static void reply_engine(void *context, const struct script_engine *engine) {
@@ -298,10 +292,8 @@ static void reply_engine(void *context, const struct script_engine *engine) {
     }
     reply_bulk_text(reply, engine->name);
     reply_map(reply, 2);
-    reply_bulk_text(reply, "libraries_count");
-    reply_integer(reply, libraries);
-    reply_bulk_text(reply, "functions_count");
-    reply_integer(reply, functions);
+    reply_field_integer(reply, "libraries_count", libraries);
+    reply_field_integer(reply, "functions_count", functions);
 }
 
 static void stats_run(struct call *call) {

@@ -151,8 +151,7 @@ void scripts_reply(struct reply *reply) {
         while (count < SCRIPT_ARGUMENTS && script->argv[count]) count++;
         reply_array(reply, count);
         for (size_t i = 0; i < count; i++) reply_bulk_text(reply, script->argv[i]);
-        reply_bulk_text(reply, "flags");
-        reply_bulk_text(reply, script->pid ? "running" : "scheduled");
+        reply_field_text(reply, "flags", script->pid ? "running" : "scheduled");
         reply_bulk_text(reply, "pid");
         reply_bulk_integer(reply, script->pid);
         reply_bulk_text(reply, script->pid ? "run-time" : "run-delay");

@@ -223,8 +223,7 @@ static void trackinginfo_run(struct call *call) {
     reply_map(call->reply, 3);
     reply_bulk_text(call->reply, "flags");
     reply_flags(call, tracker);
-    reply_bulk_text(call->reply, "redirect");
-    reply_integer(call->reply, redirect_of(tracker));
+    reply_field_integer(call->reply, "redirect", redirect_of(tracker));
     reply_bulk_text(call->reply, "prefixes");
     reply_array(call->reply, tracker ? broadcast_prefixes(tracker) : 0);
     if (tracker) broadcast_each(tracker, prefix_reply, call->reply);

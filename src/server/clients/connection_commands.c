@@ -116,19 +116,13 @@ static void hello_answer(struct call *call) {
     const char *zone = server_settings.availability_zone;
     bool has_role = strcmp(server.mode, "sentinel") != 0;
     reply_map(reply, 6 + has_role + (zone[0] != 0));
-    reply_bulk_text(reply, "server");
-    reply_bulk_text(reply, server_settings.redis_names ? "redis" : SERVER_NAME);
-    reply_bulk_text(reply, "version");
-    reply_bulk_text(reply, server_settings.redis_names ? SERVER_REDIS_VERSION : SERVER_VERSION);
-    reply_bulk_text(reply, "proto");
-    reply_integer(reply, reply->protocol);
-    reply_bulk_text(reply, "id");
-    reply_integer(reply, (int64_t)call->client->id);
-    reply_bulk_text(reply, "mode");
-    reply_bulk_text(reply, server.mode);
+    reply_field_text(reply, "server", server_settings.redis_names ? "redis" : SERVER_NAME);
+    reply_field_text(reply, "version", server_settings.redis_names ? SERVER_REDIS_VERSION : SERVER_VERSION);
+    reply_field_integer(reply, "proto", reply->protocol);
+    reply_field_integer(reply, "id", (int64_t)call->client->id);
+    reply_field_text(reply, "mode", server.mode);
     if (has_role) {
-        reply_bulk_text(reply, "role");
-        reply_bulk_text(reply, role_is_replica() ? "replica" : "master");
+        reply_field_text(reply, "role", role_is_replica() ? "replica" : "master");
     }
     reply_bulk_text(reply, "modules");
     if (modules_reply)
@@ -136,8 +130,7 @@ static void hello_answer(struct call *call) {
     else
         reply_array(reply, 0);
     if (zone[0]) {
-        reply_bulk_text(reply, "availability_zone");
-        reply_bulk_text(reply, zone);
+        reply_field_text(reply, "availability_zone", zone);
     }
 }
 

@@ -46,47 +46,40 @@ static void reply_words(struct reply *reply, const char *const *words) {
     reply_set(reply, count);
     for (size_t i = 0; i < count; i++) reply_bulk_text(reply, words[i]);
 }
-static void reply_field(struct reply *reply, const char *name, int value) {
-    reply_bulk_text(reply, name);
-    reply_integer(reply, value);
-}
 static void reply_spec_head(struct reply *reply, const char *title, const char *type, size_t fields) {
     reply_bulk_text(reply, title);
     reply_map(reply, 2);
-    reply_bulk_text(reply, "type");
-    reply_bulk_text(reply, type);
+    reply_field_text(reply, "type", type);
     reply_bulk_text(reply, "spec");
     reply_map(reply, fields);
 }
 static void reply_key_spec(struct reply *reply, const struct key_spec *keys) {
     reply_map(reply, keys->notes ? 4 : 3);
     if (keys->notes) {
-        reply_bulk_text(reply, "notes");
-        reply_bulk_text(reply, keys->notes);
+        reply_field_text(reply, "notes", keys->notes);
     }
     reply_bulk_text(reply, "flags");
     reply_flags(reply, keys->flags, key_flag_names, "");
     if (keys->begin == BEGIN_INDEX) {
         reply_spec_head(reply, "begin_search", "index", 1);
-        reply_field(reply, "index", keys->index);
+        reply_field_integer(reply, "index", keys->index);
     } else if (keys->begin == BEGIN_KEYWORD) {
         reply_spec_head(reply, "begin_search", "keyword", 2);
-        reply_bulk_text(reply, "keyword");
-        reply_bulk_text(reply, keys->keyword);
-        reply_field(reply, "startfrom", keys->index);
+        reply_field_text(reply, "keyword", keys->keyword);
+        reply_field_integer(reply, "startfrom", keys->index);
     } else {
         reply_spec_head(reply, "begin_search", "unknown", 0);
     }
     if (keys->find == FIND_RANGE) {
         reply_spec_head(reply, "find_keys", "range", 3);
-        reply_field(reply, "lastkey", keys->a);
-        reply_field(reply, "keystep", keys->b);
-        reply_field(reply, "limit", keys->c);
+        reply_field_integer(reply, "lastkey", keys->a);
+        reply_field_integer(reply, "keystep", keys->b);
+        reply_field_integer(reply, "limit", keys->c);
     } else if (keys->find == FIND_KEYNUM) {
         reply_spec_head(reply, "find_keys", "keynum", 3);
-        reply_field(reply, "keynumidx", keys->a);
-        reply_field(reply, "firstkey", keys->b);
-        reply_field(reply, "keystep", keys->c);
+        reply_field_integer(reply, "keynumidx", keys->a);
+        reply_field_integer(reply, "firstkey", keys->b);
+        reply_field_integer(reply, "keystep", keys->c);
     } else {
         reply_spec_head(reply, "find_keys", "unknown", 0);
     }
@@ -120,9 +113,7 @@ void command_reply_info(struct reply *reply, const struct command *command) {
 /* --- DOCS --- */
 
 static void reply_text_field(struct reply *reply, const char *name, const char *value) {
-    if (!value) return;
-    reply_bulk_text(reply, name);
-    reply_bulk_text(reply, value);
+    if (value) reply_field_text(reply, name, value);
 }
 static void reply_arguments(struct reply *reply, const struct command_argument *argument) {
     static const struct flag_name names[] = {{1, "optional"}, {2, "multiple"}, {4, "multiple_token"}, {0, NULL}};
@@ -137,7 +128,7 @@ static void reply_arguments(struct reply *reply, const struct command_argument *
         reply_text_field(reply, "name", argument->name);
         reply_text_field(reply, "type", argument_type_name(argument->type));
         if (shown) reply_text_field(reply, "display_text", argument->display ? argument->display : argument->name);
-        if (argument->key_spec >= 0) reply_field(reply, "key_spec_index", argument->key_spec);
+        if (argument->key_spec >= 0) reply_field_integer(reply, "key_spec_index", argument->key_spec);
         reply_text_field(reply, "token", argument->token);
         reply_text_field(reply, "summary", argument->summary);
         reply_text_field(reply, "since", argument->since);

@@ -36,12 +36,9 @@ static void off(void) {
 static void status(struct reply *reply) {
     bool on = list_is_linked(&listener.link);
     reply_map(reply, 3);
-    reply_bulk_text(reply, "writes");
-    reply_integer(reply, on ? (int64_t)(barrier.issued - before_first) : 0);
-    reply_bulk_text(reply, "unreleased");
-    reply_integer(reply, (int64_t)reply_barrier_unreleased());
-    reply_bulk_text(reply, "clients");
-    reply_integer(reply, (int64_t)reply_barrier_clients());
+    reply_field_integer(reply, "writes", on ? (int64_t)(barrier.issued - before_first) : 0);
+    reply_field_integer(reply, "unreleased", (int64_t)reply_barrier_unreleased());
+    reply_field_integer(reply, "clients", (int64_t)reply_barrier_clients());
 }
 
 static void run_reply_barrier(struct call *call) {

@@ -270,8 +270,7 @@ static void run_protocol(struct call *call) {
             reply_attribute(r, 1);
             reply_bulk_text(r, "key-popularity");
             reply_array(r, 2);
-            reply_bulk_text(r, "key:123");
-            reply_integer(r, 90);
+            reply_field_integer(r, "key:123", 90);
         }
         reply_bulk_text(r, "Some real reply following the attribute");
     } else if (slice_is(asked, "push")) {
@@ -281,8 +280,7 @@ static void run_protocol(struct call *call) {
         }
         reply_bulk_text(r, "Some real reply following the push reply");
         reply_push(r, 2);
-        reply_bulk_text(r, "server-cpu-usage");
-        reply_integer(r, 42);
+        reply_field_integer(r, "server-cpu-usage", 42);
     } else {
         reply_error(r, "ERR Wrong protocol type name. Please use one of the following: "
                        "string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false");

@@ -268,8 +268,7 @@ static void histogram_reply(struct reply *reply, struct command *command) {
     }
     reply_bulk_text(reply, command->full_name);
     reply_map(reply, 2);
-    reply_bulk_text(reply, "calls");
-    reply_integer(reply, (int64_t)command->latency->count);
+    reply_field_integer(reply, "calls", (int64_t)command->latency->count);
     reply_bulk_text(reply, "histogram_usec");
     reply_map(reply, (size_t)shown);
     for (int i = 0; i < shown; i++) {

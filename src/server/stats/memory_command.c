@@ -39,14 +39,6 @@ static void run_usage(struct call *call) {
 
 /* --- STATS --- */
 
-static void integer_field(struct reply *reply, const char *name, int64_t value) {
-    reply_bulk_text(reply, name);
-    reply_integer(reply, value);
-}
-static void double_field(struct reply *reply, const char *name, double value) {
-    reply_bulk_text(reply, name);
-    reply_double(reply, value);
-}
 static size_t reply_databases(struct reply *reply) {
     size_t count = 0;
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
@@ -56,8 +48,8 @@ static size_t reply_databases(struct reply *reply) {
         snprintf(name, sizeof name, "db.%d", id);
         reply_bulk_text(reply, name);
         reply_map(reply, 2);
-        integer_field(reply, "overhead.hashtable.main", (int64_t)db_keys_overhead(db));
-        integer_field(reply, "overhead.hashtable.expires", (int64_t)db_expires_overhead(db));
+        reply_field_integer(reply, "overhead.hashtable.main", (int64_t)db_keys_overhead(db));
+        reply_field_integer(reply, "overhead.hashtable.expires", (int64_t)db_expires_overhead(db));
         count++;
     }
     return count;
@@ -70,43 +62,43 @@ static void run_stats(struct call *call) {
     struct reply *reply = call->reply;
     struct reply_deferred deferred;
     reply_deferred_begin(reply, &deferred);
-    integer_field(reply, "peak.allocated", (int64_t)r.peak);
-    integer_field(reply, "total.allocated", (int64_t)r.used);
-    integer_field(reply, "startup.allocated", (int64_t)r.startup);
-    integer_field(reply, "replication.backlog", (int64_t)r.replication_backlog);
-    integer_field(reply, "replicas.repl.buffer", (int64_t)r.received_ahead);
-    integer_field(reply, "clients.slaves", (int64_t)r.clients_replicas);
-    integer_field(reply, "clients.normal", (int64_t)r.clients_normal);
-    integer_field(reply, "cluster.links", cluster_hooks ? (int64_t)cluster_hooks->link_memory() : 0);
+    reply_field_integer(reply, "peak.allocated", (int64_t)r.peak);
+    reply_field_integer(reply, "total.allocated", (int64_t)r.used);
+    reply_field_integer(reply, "startup.allocated", (int64_t)r.startup);
+    reply_field_integer(reply, "replication.backlog", (int64_t)r.replication_backlog);
+    reply_field_integer(reply, "replicas.repl.buffer", (int64_t)r.received_ahead);
+    reply_field_integer(reply, "clients.slaves", (int64_t)r.clients_replicas);
+    reply_field_integer(reply, "clients.normal", (int64_t)r.clients_normal);
+    reply_field_integer(reply, "cluster.links", cluster_hooks ? (int64_t)cluster_hooks->link_memory() : 0);
     size_t imports = 0, exports = 0;
     if (cluster_hooks) cluster_hooks->migration_memory(&imports, &exports);
-    integer_field(reply, "cluster.slot_import", (int64_t)imports);
-    integer_field(reply, "cluster.slot_export", (int64_t)exports);
-    integer_field(reply, "aof.buffer", 0);
-    integer_field(reply, "lua.caches", (int64_t)scripts.scripts_bytes);
-    integer_field(reply, "functions.caches", (int64_t)scripts.functions_bytes);
+    reply_field_integer(reply, "cluster.slot_import", (int64_t)imports);
+    reply_field_integer(reply, "cluster.slot_export", (int64_t)exports);
+    reply_field_integer(reply, "aof.buffer", 0);
+    reply_field_integer(reply, "lua.caches", (int64_t)scripts.scripts_bytes);
+    reply_field_integer(reply, "functions.caches", (int64_t)scripts.functions_bytes);
     size_t databases = reply_databases(reply);
-    integer_field(reply, "overhead.db.hashtable.lut", (int64_t)r.tables);
-    integer_field(reply, "overhead.db.hashtable.rehashing", (int64_t)r.tables_rehashing);
-    integer_field(reply, "overhead.total", (int64_t)r.overhead);
-    integer_field(reply, "db.dict.rehashing.count", r.databases_rehashing);
-    integer_field(reply, "keys.count", (int64_t)r.keys);
-    integer_field(reply, "keys.bytes-per-key", (int64_t)r.bytes_per_key);
-    integer_field(reply, "dataset.bytes", (int64_t)r.dataset);
-    double_field(reply, "dataset.percentage", r.dataset_percent);
-    double_field(reply, "peak.percentage", r.peak_percent);
-    integer_field(reply, "allocator.allocated", (int64_t)r.allocator.allocated);
-    integer_field(reply, "allocator.active", (int64_t)r.allocator.active);
-    integer_field(reply, "allocator.resident", (int64_t)r.allocator.resident);
-    integer_field(reply, "allocator.muzzy", (int64_t)r.allocator.muzzy);
-    double_field(reply, "allocator-fragmentation.ratio", r.allocator_frag);
-    integer_field(reply, "allocator-fragmentation.bytes", r.allocator_frag_bytes);
-    double_field(reply, "allocator-rss.ratio", r.allocator_rss);
-    integer_field(reply, "allocator-rss.bytes", r.allocator_rss_bytes);
-    double_field(reply, "rss-overhead.ratio", r.rss_overhead);
-    integer_field(reply, "rss-overhead.bytes", r.rss_overhead_bytes);
-    double_field(reply, "fragmentation", r.fragmentation);
-    integer_field(reply, "fragmentation.bytes", r.fragmentation_bytes);
+    reply_field_integer(reply, "overhead.db.hashtable.lut", (int64_t)r.tables);
+    reply_field_integer(reply, "overhead.db.hashtable.rehashing", (int64_t)r.tables_rehashing);
+    reply_field_integer(reply, "overhead.total", (int64_t)r.overhead);
+    reply_field_integer(reply, "db.dict.rehashing.count", r.databases_rehashing);
+    reply_field_integer(reply, "keys.count", (int64_t)r.keys);
+    reply_field_integer(reply, "keys.bytes-per-key", (int64_t)r.bytes_per_key);
+    reply_field_integer(reply, "dataset.bytes", (int64_t)r.dataset);
+    reply_field_double(reply, "dataset.percentage", r.dataset_percent);
+    reply_field_double(reply, "peak.percentage", r.peak_percent);
+    reply_field_integer(reply, "allocator.allocated", (int64_t)r.allocator.allocated);
+    reply_field_integer(reply, "allocator.active", (int64_t)r.allocator.active);
+    reply_field_integer(reply, "allocator.resident", (int64_t)r.allocator.resident);
+    reply_field_integer(reply, "allocator.muzzy", (int64_t)r.allocator.muzzy);
+    reply_field_double(reply, "allocator-fragmentation.ratio", r.allocator_frag);
+    reply_field_integer(reply, "allocator-fragmentation.bytes", r.allocator_frag_bytes);
+    reply_field_double(reply, "allocator-rss.ratio", r.allocator_rss);
+    reply_field_integer(reply, "allocator-rss.bytes", r.allocator_rss_bytes);
+    reply_field_double(reply, "rss-overhead.ratio", r.rss_overhead);
+    reply_field_integer(reply, "rss-overhead.bytes", r.rss_overhead_bytes);
+    reply_field_double(reply, "fragmentation", r.fragmentation);
+    reply_field_integer(reply, "fragmentation.bytes", r.fragmentation_bytes);
     reply_deferred_end(reply, &deferred, REPLY_MAP, 34 + databases);
 }
 
