@@ -72,3 +72,20 @@ void multi_pop_wait(struct call *call, const struct multi_pop_kind *kind) {
                                         .type = kind->type,
                                         .timeout_ms = timeout_ms});
 }
+
+void pop_wait(struct call *call, const struct multi_pop_kind *kind) {
+    int timeout_at = call->argc - 1, end = call_variant(call);
+    int64_t timeout_ms;
+    if (!call_timeout_seconds(call, timeout_at, &timeout_ms)) return;
+    for (int i = 1; i < timeout_at; i++) {
+        struct slice key = call->argv[i];
+        struct entry *entry = find_write(call, key);
+        if (!type_ok(call, entry, kind->type)) return;
+        if (!entry) continue;
+        call_propagate(call, 2, (struct slice[]){slice_of(kind->propagated_as[end]), key});
+        kind->pop_one(call, key, entry, end);
+        return;
+    }
+    call_block(call, &(struct blocking){
+                         .first_key = 1, .key_count = timeout_at - 1, .type = kind->type, .timeout_ms = timeout_ms});
+}

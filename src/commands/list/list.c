@@ -126,7 +126,7 @@ static size_t pop_range(struct call *call, struct slice key, struct entry *entry
     call->dirty += count;
     return count;
 }
-void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum list_type_end end) {
+static void pop_one(struct call *call, struct slice key, struct entry *entry, enum list_type_end end) {
     struct list_type_iterator it;
     struct list_type_element element;
     int64_t index = end == LIST_TYPE_HEAD ? 0 : -1;
@@ -161,7 +161,7 @@ static void pop_run(struct call *call) {
     } else if (counted) {
         pop_range(call, call->argv[1], entry, end, (size_t)count);
     } else {
-        list_pop_one(call, call->argv[1], entry, end);
+        pop_one(call, call->argv[1], entry, end);
     }
 }
 
@@ -179,7 +179,13 @@ bool list_end_read(struct call *call, struct slice word, enum list_type_end *end
 static size_t pop_from_end(struct call *call, struct slice key, struct entry *entry, int end, size_t count) {
     return pop_range(call, key, entry, end ? LIST_TYPE_TAIL : LIST_TYPE_HEAD, count);
 }
-const struct multi_pop_kind list_multi_pop = {TYPE_LIST, {"left", "right"}, {"LPOP", "RPOP"}, pop_from_end};
+static void pop_one_with_key(struct call *call, struct slice key, struct entry *entry, int end) {
+    reply_array(call->reply, 2);
+    reply_bulk(call->reply, key);
+    pop_one(call, key, entry, end ? LIST_TYPE_TAIL : LIST_TYPE_HEAD);
+}
+const struct multi_pop_kind list_multi_pop = {
+    TYPE_LIST, {"left", "right"}, {"LPOP", "RPOP"}, pop_from_end, pop_one_with_key};
 static void lmpop_run(struct call *call) {
     multi_pop(call, &list_multi_pop);
 }

@@ -5,8 +5,6 @@
 
 /* Finds a list for writing; NULL: no such key. False: the key has another type; replied with the error. */
 bool find_list_write(struct call *call, struct slice key, struct entry **entry);
-/* Replies with the element at that end and removes it. */
-void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum list_type_end end);
 /* Reads LEFT or RIGHT. False: replied with an error. */
 bool list_end_read(struct call *call, struct slice word, enum list_type_end *end);
 /* LMOVE from argv[1] to argv[2]. False: the source is missing, without a reply. */

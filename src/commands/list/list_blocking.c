@@ -6,24 +6,8 @@
 
 /* --- The commands validate the timeout first, also in a transaction --- */
 
-static void blocking_pop_run(struct call *call) {
-    enum list_type_end end = call_variant(call);
-    int timeout_at = call->argc - 1;
-    int64_t timeout_ms;
-    if (!call_timeout_seconds(call, timeout_at, &timeout_ms)) return;
-    for (int i = 1; i < timeout_at; i++) {
-        struct slice key = call->argv[i];
-        struct entry *entry;
-        if (!find_list_write(call, key, &entry)) return;
-        if (!entry) continue;
-        reply_array(call->reply, 2);
-        reply_bulk(call->reply, key);
-        call_propagate(call, 2, (struct slice[]){end == LIST_TYPE_HEAD ? SLICE("LPOP") : SLICE("RPOP"), key});
-        list_pop_one(call, key, entry, end);
-        return;
-    }
-    call_block(call, &(struct blocking){
-                         .first_key = 1, .key_count = timeout_at - 1, .type = TYPE_LIST, .timeout_ms = timeout_ms});
+static void blpop_run(struct call *call) {
+    pop_wait(call, &list_multi_pop);
 }
 
 static void blocking_move(struct call *call, enum list_type_end from, enum list_type_end to, int64_t timeout_ms,
@@ -62,11 +46,11 @@ static void blmpop_run(struct call *call) {
     .complexity = "O(N), where N is the number of keys", .syntax = "key:key... timeout:double", FRACTIONS,             \
     .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}
 const struct command_spec list_blocking_commands[] = {
-    {COMMAND("blpop", blocking_pop_run, -3, CMD_WRITE | CMD_BLOCKING, ON_LISTS, "2.0.0"), .variant = LIST_TYPE_HEAD,
+    {COMMAND("blpop", blpop_run, -3, CMD_WRITE | CMD_BLOCKING, ON_LISTS, "2.0.0"), .variant = LIST_TYPE_HEAD,
      BLOCKING_POP,
      .summary =
          "Removes the first element of the first list that is not empty, and returns it. Blocks until there is one."},
-    {COMMAND("brpop", blocking_pop_run, -3, CMD_WRITE | CMD_BLOCKING, ON_LISTS, "2.0.0"), .variant = LIST_TYPE_TAIL,
+    {COMMAND("brpop", blpop_run, -3, CMD_WRITE | CMD_BLOCKING, ON_LISTS, "2.0.0"), .variant = LIST_TYPE_TAIL,
      BLOCKING_POP,
      .summary =
          "Removes the last element of the first list that is not empty, and returns it. Blocks until there is one."},

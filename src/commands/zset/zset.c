@@ -280,18 +280,10 @@ static size_t pop_nested(struct call *call, struct slice key, struct entry *entr
     struct zset zset = zset_of(entry);
     return pop_items(call, key, entry, &zset, end, count, PAIRS_NESTED);
 }
-const struct multi_pop_kind zset_multi_pop = {TYPE_ZSET, {"min", "max"}, {"ZPOPMIN", "ZPOPMAX"}, pop_nested};
-static void zmpop_run(struct call *call) {
-    multi_pop(call, &zset_multi_pop);
-}
-
-bool zset_pop_one(struct call *call, struct slice key, bool highest) {
-    struct entry *entry;
-    struct zset zset;
+static void pop_one(struct call *call, struct slice key, struct entry *entry, int highest) {
+    struct zset zset = zset_of(entry);
     struct zset_iterator it;
     struct zset_item item;
-    if (!find_zset_write(call, key, &entry, &zset)) return true;
-    if (!entry) return false;
     size_t len = zset_len(&zset);
     zset_iterate(&it, &zset, highest ? len - 1 : 0, highest);
     zset_next(&it, &item);
@@ -302,7 +294,10 @@ bool zset_pop_one(struct call *call, struct slice key, bool highest) {
     zset_delete(&zset, highest ? len - 1 : 0, 1);
     zset_members_removed(call, key, entry, &zset, highest ? "zpopmax" : "zpopmin");
     call->dirty++;
-    return true;
+}
+const struct multi_pop_kind zset_multi_pop = {TYPE_ZSET, {"min", "max"}, {"ZPOPMIN", "ZPOPMAX"}, pop_nested, pop_one};
+static void zmpop_run(struct call *call) {
+    multi_pop(call, &zset_multi_pop);
 }
 
 /* --- Random members --- */

@@ -17,10 +17,7 @@ static inline bool find_zset_write(struct call *call, struct slice key, struct e
     if (*entry) *zset = zset_of(*entry);
     return true;
 }
-void zadd_run(struct call *call); /* ZADD, with the call's arguments */
-/* Replies with key, member and score of the lowest or highest member, and removes it. False: the key is missing,
- * without a reply. A key of another type is an error, which is replied. */
-bool zset_pop_one(struct call *call, struct slice key, bool highest);
+void zadd_run(struct call *call);                  /* ZADD, with the call's arguments */
 extern const struct multi_pop_kind zset_multi_pop; /* ZMPOP, BZMPOP */
 /* Call after removing members: notifies, and deletes an empty sorted set. */
 void zset_members_removed(struct call *call, struct slice key, struct entry *entry, const struct zset *zset,
