@@ -97,8 +97,11 @@ void rdb_entries_free(struct rdb_entries *entries);
 /* Ends a file with the checksum of what was written, or without if sink->checksum is not set, and flushes the sink. Any
  * thread. 0 or a negative errno. */
 int rdb_write_checksum(struct sink *sink);
+/* The access data of an entry, as of now: 0 for RDB_ACCESS_NONE. Main thread. */
+uint32_t rdb_access_data(const struct entry *entry, enum rdb_access access);
 /* Writes the records of one key, but for the value. Returns its type, for rdb_write_value(). */
-enum rdb_type rdb_write_key_head(struct output *out, const struct entry *entry, enum rdb_access access, int version);
+enum rdb_type rdb_write_key_head(struct output *out, const struct entry *entry, enum rdb_access access,
+                                 uint32_t access_data, int version);
 /* Writes the records of one key. `db`: the number of its database. */
 void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version);
 

@@ -61,7 +61,14 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
     }
 }
 
-enum rdb_type rdb_write_key_head(struct output *out, const struct entry *entry, enum rdb_access access, int version) {
+uint32_t rdb_access_data(const struct entry *entry, enum rdb_access access) {
+    return access == RDB_ACCESS_IDLE        ? entry_idle_seconds(entry)
+           : access == RDB_ACCESS_FREQUENCY ? entry_frequency(entry)
+                                            : 0;
+}
+
+enum rdb_type rdb_write_key_head(struct output *out, const struct entry *entry, enum rdb_access access,
+                                 uint32_t access_data, int version) {
     int64_t expire_at = entry_expire_at(entry);
     if (expire_at >= 0) {
         output_write_byte(out, RDB_OPCODE_EXPIRETIME_MS);
@@ -69,10 +76,10 @@ enum rdb_type rdb_write_key_head(struct output *out, const struct entry *entry, 
     }
     if (access == RDB_ACCESS_IDLE) {
         output_write_byte(out, RDB_OPCODE_IDLE);
-        rdb_write_length(out, entry_idle_seconds(entry));
+        rdb_write_length(out, access_data);
     } else if (access == RDB_ACCESS_FREQUENCY) {
         output_write_byte(out, RDB_OPCODE_FREQ);
-        output_write_byte(out, entry_frequency(entry));
+        output_write_byte(out, (uint8_t)access_data);
     }
     enum rdb_type type = rdb_value_type(entry, version);
     output_write_byte(out, (uint8_t)type);
@@ -81,7 +88,7 @@ enum rdb_type rdb_write_key_head(struct output *out, const struct entry *entry, 
 }
 
 void rdb_write_key(struct output *out, const struct entry *entry, int db, enum rdb_access access, int version) {
-    rdb_write_value(out, entry, db, rdb_write_key_head(out, entry, access, version));
+    rdb_write_value(out, entry, db, rdb_write_key_head(out, entry, access, rdb_access_data(entry, access), version));
 }
 
 /* "slot-info": the slot, and its keys, keys with an expiry, and keys with items that expire. */

@@ -27,6 +27,7 @@ enum {
 };
 
 static struct list running = LIST_INIT(running);
+size_t forkless_batch_parts = LENT_PARTS;
 size_t forkless_lend_min = FORKLESS_LEND_MIN, forkless_lend_min_changed = FORKLESS_LEND_MIN_CHANGED;
 
 uint64_t forkless_keys(const struct background_save *save) {
@@ -59,15 +60,20 @@ static size_t slices_limit(void) {
     return most < FORKLESS_BACKLOG ? most : FORKLESS_BACKLOG;
 }
 
+void forkless_check_waiting(struct forkless *f) {
+    if (f->waiting > f->most_waiting) f->most_waiting = f->waiting;
+    if (!f->slicing && f->waiting > write_pause_limit())
+        write_pause_begin(&f->paused, "the background save", f->waiting);
+}
+
 static void batch_full(void *context, struct deferred_batch *batch) {
     struct forkless *f = context;
     batch->owner = f;
     batch->keys = f->reservation.keys;
     size_t bytes = deferred_batch_memory(batch) + batch->held;
-    size_t waiting = atomic_fetch_add(&f->waiting, bytes) + bytes;
-    if (waiting > f->most_waiting) f->most_waiting = waiting;
+    atomic_fetch_add(&f->waiting, bytes);
+    forkless_check_waiting(f);
     forkless_write(f, batch);
-    if (!f->slicing && waiting > write_pause_limit()) write_pause_begin(&f->paused, "the background save", waiting);
 }
 
 /* With the strings that batches refer to: what deletes or evicts one frees nothing until the thread has written it, and
@@ -144,9 +150,9 @@ static void entries_close(struct forkless *f, bool complete) {
     f->serializes = false;
 }
 
-bool forkless_counts(struct forkless *f) {
+bool forkless_counts(struct forkless *f, size_t keys) {
     if (server.is_child || f->error) return false; /* a session of the script debugger has a copy of this state */
-    f->reservation.keys++;
+    f->reservation.keys += keys;
     /* A module changes data while it saves a value: the file cannot be right. */
     if (f->giving) f->error = -EDEADLK;
     return !f->error;
@@ -154,8 +160,8 @@ bool forkless_counts(struct forkless *f) {
 
 static void give_entry(void *context, int db, const struct entry *entry) {
     struct forkless *f = context;
-    if (!forkless_counts(f)) return;
-    if (entry_type(entry) != TYPE_STRING) f->collection = true;
+    if (!forkless_counts(f, 1)) return;
+    if (entry_type(entry) != TYPE_STRING) f->gave_much = true;
     forkless_serialize(f, db, entry, true);
 }
 
@@ -216,25 +222,27 @@ static void note_slice(struct forkless *f, uint64_t us) {
 }
 
 /* Only the reader can go on. */
-static bool waits_for_loans(const struct forkless *f) {
-    size_t loans = data_view_loans(f->view);
-    return loans >= LOANS_AHEAD || (loans && data_view_given(f->view) == data_view_keys(f->view));
+static bool waits_for_reader(const struct forkless *f) {
+    size_t loans = data_view_loans(f->view), batches = data_view_batches(f->view);
+    return loans >= LOANS_AHEAD || batches >= FORKLESS_BATCHES_AHEAD ||
+           ((loans || batches) && data_view_given(f->view) == data_view_keys(f->view));
 }
 
-/* Gives entries for a time, or one part. */
-static void slice(struct forkless *f, uint64_t microseconds) {
-    uint64_t before = f->reservation.keys, began = clock_monotonic_us();
+/* Gives entries for a time; 0: one part, or a batch. */
+static void slice(struct forkless *f, uint64_t microseconds, bool batches) {
+    uint64_t before = data_view_given(f->view), began = clock_monotonic_us();
     bool more;
     f->slicing = true;
     do {
         /* A few strings take less time than a look at the clock is worth. */
-        f->collection = false;
+        f->gave_much = false;
         int parts = microseconds ? PARTS_PER_CLOCK : 1;
-        do more = data_view_step(f->view, 0);
-        while (more && --parts && !f->collection && !waits_for_loans(f));
-    } while (more && clock_monotonic_us() - began < microseconds && f->waiting < slices_limit() && !waits_for_loans(f));
+        do more = batches ? data_view_lend_step(f->view) : data_view_step(f->view, 0);
+        while (more && --parts && !f->gave_much && !waits_for_reader(f));
+    } while (more && clock_monotonic_us() - began < microseconds && f->waiting < slices_limit() &&
+             !waits_for_reader(f));
     f->slicing = false;
-    f->by_slices += f->reservation.keys - before;
+    f->by_slices += data_view_given(f->view) - before;
     note_slice(f, clock_monotonic_us() - began);
     if (!more || f->error) end_entries(f);
 }
@@ -244,7 +252,7 @@ static uint64_t turn_with_delay(struct forkless *f, uint64_t delay) {
     uint64_t now = clock_monotonic_us(), due = f->paced_us + f->paced_keys * delay;
     if (now < due) return due - now < DELAY_TURN_US ? due - now : DELAY_TURN_US;
     uint64_t before = f->reservation.keys;
-    slice(f, 0);
+    slice(f, 0, false);
     if (f->view && f->save->content.streamed) deferred_output_flush(&f->out);
     f->paced_us = now;
     f->paced_keys = f->reservation.keys - before;
@@ -273,10 +281,10 @@ static uint64_t turn(struct forkless *f) {
         return 1;
     }
     if (f->waiting >= slices_limit()) return wait_for_writer(f, f->paused ? write_pause_resume() + 1 : slices_limit());
-    if (waits_for_loans(f)) return f->paused ? wait_for_writer(f, write_pause_resume() + 1) : WAIT_US;
+    if (waits_for_reader(f)) return f->paused ? wait_for_writer(f, write_pause_resume() + 1) : WAIT_US;
     if (persistence_settings.key_save_delay > 0)
         return turn_with_delay(f, (uint64_t)persistence_settings.key_save_delay);
-    slice(f, FORKLESS_SLICE_US);
+    slice(f, FORKLESS_SLICE_US, true);
     uint64_t now = clock_monotonic_us();
     if (dispatch_commands != f->commands) f->busy_us = now;
     f->commands = dispatch_commands;
@@ -304,7 +312,7 @@ bool forkless_step(void) {
     if (f->view && (f->stop || f->error))
         end_entries(f);
     else if (f->view)
-        slice(f, 0);
+        slice(f, 0, true);
     else if (f->ended)
         finish(f);
     return running.len != 0;
@@ -351,6 +359,9 @@ int forkless_start(struct background_save *save) {
                                                              .recall = forkless_recall,
                                                              .lend_min = forkless_lend_min,
                                                              .lend_min_changed = forkless_lend_min_changed,
+                                                             .lend_batch = forkless_lend_batch,
+                                                             .recall_batch = forkless_recall_batch,
+                                                             .batch_parts = forkless_batch_parts,
                                                              .context = f});
     save->keys_total = f->view ? data_view_keys(f->view) : 0;
     f->reservation = (struct child_reservation){

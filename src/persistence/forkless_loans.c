@@ -64,7 +64,8 @@ static int lend(struct forkless *f, struct value_loan *loan, struct lent_reading
     deferred_output_flush(&f->out);
     const struct rdb_entries *rdb = &f->entries.rdb;
     if (f->save->content.format == SAVE_RDB)
-        reading->type = rdb_write_key_head(&reading->head.out, loan->entry, rdb->access, rdb->version);
+        reading->type = rdb_write_key_head(&reading->head.out, loan->entry, rdb->access,
+                                           rdb_access_data(loan->entry, rdb->access), rdb->version);
     return 0;
 }
 
@@ -73,7 +74,7 @@ void forkless_lend(void *context, struct value_loan *loan) {
     struct lent_reading *reading = mem_alloc(sizeof *reading);
     *reading = (struct lent_reading){.save = f, .loan = loan};
     memory_output_init(&reading->head);
-    bool wanted = forkless_counts(f);
+    bool wanted = forkless_counts(f, 1);
     reading->keys = f->reservation.keys;
     int error = wanted ? lend(f, loan, reading) : 0;
     if (error) f->error = error;
@@ -86,15 +87,6 @@ void forkless_lend(void *context, struct value_loan *loan) {
     }
     if (server.is_child) return; /* it has no threads; see forkless_counts() */
     forkless_read(f, read_loan, reading);
-}
-
-static void wait_for_return(struct forkless *f, const struct value_loan *loan) {
-    pthread_mutex_lock(&f->lock);
-    f->hurry = true;
-    pthread_cond_broadcast(&f->changed);
-    while (!loan_is_returned(loan)) pthread_cond_wait(&f->changed, &f->lock);
-    f->hurry = false;
-    pthread_mutex_unlock(&f->lock);
 }
 
 static void loan_over(struct value_loan *loan) {
@@ -110,7 +102,7 @@ void forkless_recall(void *context, struct value_loan *loan) {
     if (server.is_child) { /* a copy of the values, which nobody reads */
         if (!loan_take_back(loan) && !loan_is_returned(loan)) loan_return(loan);
     } else if (!loan_take_back(loan)) {
-        wait_for_return(f, loan);
+        forkless_wait_for_return(f, &loan->lending);
     } else if (!f->stop && !f->error) {
         f->by_reader--;
         f->error = f->giving ? -EDEADLK : forkless_serialize(f, loan->db, loan->entry, true);
@@ -121,6 +113,7 @@ void forkless_recall(void *context, struct value_loan *loan) {
 void forkless_collect(struct forkless *f) {
     if (!f->view) return;
     for (struct value_loan *loan; (loan = loan_find(f->view, loan_is_returned));) loan_over(loan);
+    for (struct lent_batch *batch; (batch = data_view_returned_batch(f->view));) forkless_batch_over(f, batch);
 }
 
 /* --- Clients --- */
@@ -147,7 +140,7 @@ static enum filter_answer lent_look(struct client *client, const struct command 
 /* The value of a key is lent: what the reader has not begun, and takes little time, the main thread writes itself. The
  * reader buffers more of what a client waits for, as much as may wait at all. */
 static bool client_waits(struct value_loan *loan) {
-    bool little = loan->state == LOAN_LENT && entry_allocations(loan->entry) < FORKLESS_LEND_MIN_CHANGED;
+    bool little = loan->lending.state == LENDING_LENT && entry_allocations(loan->entry) < FORKLESS_LEND_MIN_CHANGED;
     if ((little && !forkless_is_giving()) || loan_is_returned(loan)) {
         loan->recall(loan);
         return false;

@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { FORKLESS_CPULIST = 1024 };
+enum { FORKLESS_CPULIST = 1024, FORKLESS_BATCHES_AHEAD = 8 /* that the reader has not read */ };
 
 struct forkless {
     struct list_link link; /* in the list of those that run */
@@ -30,7 +30,7 @@ struct forkless {
     uint64_t keys_written;
     /* Of the reader. */
     struct deferred_output lent;
-    uint64_t lent_keys; /* for its batches */
+    uint64_t lent_keys; /* for its output */
     /* Of all. */
     _Atomic bool stop;           /* drop what waits: a failure, or the end by child_kill() */
     _Atomic bool ended;          /* the writer has done its last job */
@@ -38,6 +38,7 @@ struct forkless {
     _Atomic size_t lent_waiting; /* and of those that the reader has made */
     _Atomic size_t wake_below;   /* `waiting` for which the main thread waits */
     _Atomic bool blocked;        /* the reader waits for the writer */
+    _Atomic size_t batches;      /* of entries, that the reader has not read */
     pthread_mutex_t lock;        /* of `hurry`, and of waiting for `changed` */
     pthread_cond_t changed;      /* hurry, stop, lent_waiting, the state of a loan */
     bool hurry;                  /* the main thread waits for a loan: the reader does not wait for the writer */
@@ -61,7 +62,7 @@ struct forkless {
     bool giving;         /* an entry, or what belongs to none; a module may turn the event loop meanwhile */
     bool paused;         /* writes of clients wait */
     bool slicing;        /* within a slice */
-    bool collection;     /* was given */
+    bool gave_much;      /* a collection or a batch */
     uint64_t by_slices;  /* entries; commands gave the others */
     uint64_t by_reader;  /* entries that were lent */
     uint64_t longest_us; /* slice */
@@ -73,9 +74,10 @@ struct forkless {
 /* forkless.c */
 /* Whether clients wait for a loan of one of the saves. */
 void forkless_hurry_all(bool held);
+void forkless_check_waiting(struct forkless *f); /* pauses writes if too much waits */
 bool forkless_is_giving(void); /* to one of the saves: a module that saves its value turns the event loop */
-/* Accounts for an entry that is about to be written. False: it is not, because the save has failed. */
-bool forkless_counts(struct forkless *f);
+/* Accounts for entries that are about to be written. False: they are not, because the save has failed. */
+bool forkless_counts(struct forkless *f, size_t keys);
 int forkless_serialize(struct forkless *f, int db, const struct entry *entry, bool whole);
 
 /* forkless_threads.c */
@@ -86,7 +88,8 @@ void forkless_drain_threads(struct forkless *f);                 /* waits until 
 void forkless_hold(struct forkless *f, bool held, size_t limit); /* main thread */
 void forkless_write(struct forkless *f, struct deferred_batch *batch);
 void forkless_write_end(struct forkless *f);
-void forkless_wake_main(void); /* any thread */
+void forkless_wait_for_return(struct forkless *f, const struct lending *lending); /* main thread */
+void forkless_wake_main(void);                                                    /* any thread */
 
 /* forkless_loans.c */
 extern uint64_t forkless_lent;                              /* collections, since the server's start */
@@ -95,3 +98,8 @@ void forkless_recall(void *context, struct value_loan *loan);
 void forkless_collect(struct forkless *f); /* ends the loans that the reader has returned */
 void forkless_read(struct forkless *f, void (*run)(void *), void *arg); /* a job of the reader */
 void forkless_filter(bool on); /* makes clients wait that would change a lent value */
+
+/* forkless_batches.c: as in struct data_view_reader */
+void forkless_lend_batch(void *context, struct lent_batch *batch);
+void forkless_recall_batch(void *context, struct lent_batch *batch);
+void forkless_batch_over(struct forkless *f, struct lent_batch *batch);

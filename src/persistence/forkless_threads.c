@@ -155,6 +155,17 @@ int forkless_threads_start(struct forkless *f) {
     return 0;
 }
 
+/* For the reader, which does not wait for the writer meanwhile. */
+void forkless_wait_for_return(struct forkless *f, const struct lending *lending) {
+    pthread_mutex_lock(&f->lock);
+    f->hurry = true;
+    pthread_cond_broadcast(&f->changed);
+    while (!lending_is_returned(lending)) pthread_cond_wait(&f->changed, &f->lock);
+    f->hurry = false;
+    pthread_mutex_unlock(&f->lock);
+    forkless_check_waiting(f); /* the reader has not waited for the writer */
+}
+
 void forkless_drain_threads(struct forkless *f) {
     background_worker_drain(f->reader);
     background_worker_drain(f->writer);
@@ -165,6 +176,7 @@ void forkless_threads_end(struct forkless *f) {
     background_worker_end(f->writer);
     must_equal(f->waiting, 0);
     must_equal(f->lent_waiting, 0);
+    must_equal(f->batches, 0);
     deferred_output_free(&f->lent);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);

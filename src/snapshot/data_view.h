@@ -2,7 +2,7 @@
  *
  * A snapshot passes each entry that exists when it starts to its reader, once, as it was then, while the server
  * executes commands. Several may run at the same time; each has its own moment. The main thread gives, and nothing is
- * locked; a reader that has a thread may borrow large collections for it.
+ * locked; a reader that has a thread may borrow entries for it, which the thread reads in place.
  *
  * The keys of each database are divided into parts of about seven entries (store/parts.h). A bit for each part says
  * whether it was given to the reader:
@@ -20,6 +20,16 @@
  *     replaced data set     so. They take memory until then; what comes to the database afterwards is not announced
  *     SWAPDB                the keys keep the number of the database that had them at the start
  *
+ * Batches. data_view_lend_step() lends the entries of up to 64 parts to a reader that has lend_batch(). The main
+ * thread reads only their headers. Before an entry changes whose part is in a batch, the main thread waits until the
+ * reader's thread has read the batch, which takes less than 0.1 ms for small values. If the thread has not begun, the
+ * main thread takes the batch back and serializes it. This holds for every change: by a command, a script, the
+ * primary's stream, expiry, eviction. A batch is waited for or taken back once, so a hot key costs one wait. Meanwhile
+ *
+ *   - the entries do not move: a relocation skips them (before_change.h);
+ *   - lookups do not update the access field, from the start of the snapshot to its end, as with a child process;
+ *   - hash and set tables are held (store/loan.h).
+ *
  * Loans. A collection of at least lend_min allocations is lent to a reader that has lend() (store/loan.h): its thread
  * reads the value in place, while the main thread goes on. Until the loan has ended the value does not change:
  *
@@ -31,7 +41,8 @@
  * What is given because a command is about to change it would be recalled at once. So a change lends only from
  * lend_min_changed allocations on, whose serialization takes long.
  *
- * Beyond LOANS_MAX loans the reader gets entries as if it had no lend(). Values of modules are never lent.
+ * Beyond LOANS_MAX loans the reader gets entries as if it had no lend(). Values of modules are never lent; a part with
+ * one, or with a collection of lend_min allocations, is in no batch.
  *
  * While no snapshot runs, a change tests one pointer, and one number.
  *
@@ -43,6 +54,9 @@
  *     A part is given as a whole: a change of a small value waits while a large one of the same part is serialized, and
  *     a step that comes to a large value exceeds its time. Remedy: lend(). Without it, keep collections below the size
  *     whose serialization takes longer than clients may wait.
+ *
+ *     What changes an entry of a batch waits for the reader's thread, scripts and the primary's stream as well. A
+ *     thread that does not get a CPU delays it. Remedy: a CPU for it, and the priority of the main thread.
  *
  *     A transaction or a script that changes a lent value waits for the thread, which must not wait for anything else
  *     then: not for a file or a peer. Remedy: recall() tells it to buffer.
@@ -56,6 +70,22 @@
 #include "store/loan.h"
 
 struct data_view;
+enum { LENT_PARTS = 64, LENT_ENTRIES = 512, LENT_WORK = 512 /* as of entries with strings */ };
+/* Entries of a database, and of one slot where it has a table for each. Its members are constant while it is lent. */
+struct lent_batch {
+    struct list_link link; /* in the list of its snapshot; main thread */
+    struct data_view *owner;
+    const struct db_view *view;
+    struct lending lending;
+    uint64_t number;
+    int db;           /* the number of the database at the start */
+    bool collections; /* some are no strings */
+    size_t work, count, parts;
+    const struct entry *entry[LENT_ENTRIES];
+    size_t part[LENT_PARTS]; /* their numbers, ascending */
+};
+void lent_batch_drop(struct lent_batch *batch); /* on the thread, which does not use it afterwards */
+
 struct data_view_reader {
     /* db: the number of the database at the start. The entry is valid during the call, which changes nothing in the
      * store. It runs within a command that changes the data, or within data_view_step(). */
@@ -68,8 +98,14 @@ struct data_view_reader {
      * entry itself if loan_take_back() succeeds and the snapshot is to be complete, and calls data_view_loan_ended().
      * Within lend() the loan may not be recalled yet. */
     void (*recall)(void *context, struct value_loan *loan);
-    /* entry_allocations() of the smallest value that is lent, by data_view_step() and by a change. */
+    /* entry_allocations() of the smallest value that is lent, by a step and by a change. */
     size_t lend_min, lend_min_changed;
+    /* The reader's thread calls lending_begin(), reads the entries, and calls lending_return() and lent_batch_drop().
+     * Then the main thread calls data_view_batch_ended(). NULL: no batches. */
+    void (*lend_batch)(void *context, struct lent_batch *batch);
+    /* As recall(). */
+    void (*recall_batch)(void *context, struct lent_batch *batch);
+    size_t batch_parts; /* 0: LENT_PARTS */
 };
 enum { LOANS_MAX = 32 /* of a snapshot */ };
 
@@ -80,6 +116,12 @@ struct data_view *data_view_start(struct keyspace *keyspace, const struct slot_b
 /* Gives entries for this time, and at most a part longer; 0: one part. True: not finished. After the last entry, and
  * the end of the last loan, the snapshot costs changes nothing any more. */
 bool data_view_step(struct data_view *view, uint64_t microseconds);
+/* Lends the next batch, or gives a part that cannot be in one. Otherwise as data_view_step(view, 0). */
+bool data_view_lend_step(struct data_view *view);
+/* The batch was returned, or taken back. */
+void data_view_batch_ended(struct lent_batch *batch);
+struct lent_batch *data_view_returned_batch(struct data_view *view); /* NULL: none */
+size_t data_view_batches(const struct data_view *view);              /* that have not ended */
 /* The loan was returned, or taken back. */
 void data_view_loan_ended(struct value_loan *loan);
 size_t data_view_loans(const struct data_view *view); /* that have not ended */

@@ -39,7 +39,7 @@ uint32_t access_new(void) {
 }
 
 void entry_touch(struct entry *e) {
-    if (store_settings.keep_access) return;
+    if (store_settings.keep_access || store_settings.lending) return;
     uint32_t field = store_settings.lfu ? lfu_field(lfu_incremented(lfu_decayed(e->access))) : lru_now();
     if (e->access != field) e->access = field & LRU_MASK; /* an unchanged cache line stays clean */
 }

@@ -15,7 +15,8 @@
  *     bulk_add(), bulk_flush()   loading; rdb_load() and rdb_fragment_load() announce a key before they build its value
  *
  * What changes no value is not announced: the access field, a resize of tables, a relocation of entries and blocks
- * (relocate_keys.h), hidden slots, lazy freeing of what was removed before.
+ * (relocate_keys.h), hidden slots, lazy freeing of what was removed before. While a thread may read entries in place,
+ * store_settings.lending keeps the access field as it is, and a relocation asks lent().
  *
  * Keys that leave a database as a whole (db_flush(), keyspace_replace(), keyspace_drop_slot()) are not announced one by
  * one: their tables are passed to `left` and may be kept. db_swap() calls `swapped`.
@@ -31,6 +32,7 @@ struct departed;
 struct before_change {
     void (*key)(struct db *db, struct slice key);
     bool (*announced)(struct db *db, struct slice key); /* the key may change: key() was called for it */
+    bool (*lent)(struct db *db, struct slice key);      /* a thread reads the entry: it must not move */
     /* The keys of a slot, or with -1 all keys, have left the database. */
     void (*left)(struct db *db, int slot, struct departed *tables);
     void (*swapped)(struct db *a, struct db *b);

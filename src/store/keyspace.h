@@ -59,6 +59,7 @@ struct store_settings {
     bool (*table_may_grow)(size_t bytes); /* whether a table of keys may allocate that much to grow; NULL: always */
     bool keep_access; /* lookups do not update the access field (a child process shares the memory: each write copies a
                          page) */
+    unsigned lending; /* likewise while it is not 0: the number of those that lend entries to threads */
 };
 extern struct store_settings store_settings;
 /* Counters for INFO; CONFIG RESETSTAT resets them. */

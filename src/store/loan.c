@@ -18,6 +18,34 @@ static struct hashtable *iterated_table(const struct entry *e) {
     return e->type == TYPE_HASH ? hash_table(e) : e->type == TYPE_SET ? set_table(e) : NULL;
 }
 
+void value_hold(const struct entry *entry) {
+    struct hashtable *table = iterated_table(entry);
+    if (table) hashtable_hold(table);
+}
+void value_release(const struct entry *entry) {
+    struct hashtable *table = iterated_table(entry);
+    if (table) hashtable_release(table);
+}
+
+bool lending_begin(struct lending *lending) {
+    enum lending_state state = LENDING_LENT;
+    if (atomic_compare_exchange_strong(&lending->state, &state, LENDING_READ)) return true;
+    must_equal(state, LENDING_TAKEN_BACK);
+    return false;
+}
+void lending_return(struct lending *lending) {
+    enum lending_state before = atomic_exchange(&lending->state, LENDING_RETURNED);
+    must_equal(before, LENDING_READ);
+}
+bool lending_take_back(struct lending *lending) {
+    enum lending_state state = LENDING_LENT;
+    must_be_main_thread();
+    return atomic_compare_exchange_strong(&lending->state, &state, LENDING_TAKEN_BACK);
+}
+bool lending_drop(struct lending *lending) {
+    return atomic_exchange(&lending->one_left, true);
+}
+
 struct value_loan *loan_new(const struct entry *entry, int db, void (*recall)(struct value_loan *loan), void *owner) {
     must_be_main_thread();
     must(entry->type != TYPE_STRING && entry->type != TYPE_EXTENSION);
@@ -26,36 +54,25 @@ struct value_loan *loan_new(const struct entry *entry, int db, void (*recall)(st
     loan->db = db;
     loan->recall = recall;
     loan->owner = owner;
-    struct hashtable *table = iterated_table(entry);
-    if (table) hashtable_hold(table);
+    value_hold(entry);
     list_append(&loans, &loan->link);
     loans_count++;
     return loan;
 }
 
-/* The last of both threads frees it. */
 static void loan_drop(struct value_loan *loan) {
-    if (atomic_exchange(&loan->one_left, true)) mem_free(loan);
+    if (lending_drop(&loan->lending)) mem_free(loan);
 }
 
 bool loan_begin(struct value_loan *loan) {
-    enum loan_state state = LOAN_LENT;
-    if (atomic_compare_exchange_strong(&loan->state, &state, LOAN_READ)) return true;
-    must_equal(state, LOAN_TAKEN_BACK);
-    loan_drop(loan);
-    return false;
+    bool began = lending_begin(&loan->lending);
+    if (!began) loan_drop(loan);
+    return began;
 }
 
 void loan_return(struct value_loan *loan) {
-    enum loan_state before = atomic_exchange(&loan->state, LOAN_RETURNED);
-    must_equal(before, LOAN_READ);
+    lending_return(&loan->lending);
     loan_drop(loan);
-}
-
-bool loan_take_back(struct value_loan *loan) {
-    enum loan_state state = LOAN_LENT;
-    must_be_main_thread();
-    return atomic_compare_exchange_strong(&loan->state, &state, LOAN_TAKEN_BACK);
 }
 
 struct value_loan *loan_of(const struct entry *e) {
@@ -79,12 +96,11 @@ static bool passed_on(const struct value_loan *ended) {
 
 void loan_end(struct value_loan *loan) {
     must_be_main_thread();
-    must(loan->state == LOAN_RETURNED || loan->state == LOAN_TAKEN_BACK);
+    must(loan->lending.state == LENDING_RETURNED || loan->lending.state == LENDING_TAKEN_BACK);
     must(loans_count > 0);
     list_remove(&loans, &loan->link);
     loans_count--;
-    struct hashtable *table = iterated_table(loan->entry);
-    if (table) hashtable_release(table);
+    value_release(loan->entry);
     if (loan->detached && !passed_on(loan))
         entry_dispose(loan->entry, -1, true);
     else

@@ -26,7 +26,20 @@
 #include "lib/system/likely.h"
 #include "store/entry.h"
 
-enum loan_state { LOAN_LENT, LOAN_READ, LOAN_RETURNED, LOAN_TAKEN_BACK };
+/* What two threads share of a loan; also of one of several entries (snapshot/data_view.h). */
+enum lending_state { LENDING_LENT, LENDING_READ, LENDING_RETURNED, LENDING_TAKEN_BACK };
+struct lending {
+    _Atomic enum lending_state state;
+    _Atomic bool one_left; /* the thread, or the main thread, needs it no more */
+};
+bool lending_begin(struct lending *lending);     /* on the thread. False: it was taken back: lending_drop() follows */
+void lending_return(struct lending *lending);    /* on the thread; lending_drop() follows */
+bool lending_take_back(struct lending *lending); /* main thread. False: the thread reads, or has returned it */
+/* The last of both threads frees the memory: it gets true. */
+bool lending_drop(struct lending *lending);
+static inline bool lending_is_returned(const struct lending *lending) {
+    return lending->state == LENDING_RETURNED;
+}
 
 struct value_loan {
     struct list_link link; /* in the list of all loans */
@@ -35,21 +48,23 @@ struct value_loan {
     void *owner;           /* likewise */
     /* Ends the loan soon: by loan_take_back(), or when the thread has returned it. Calls loan_end(). */
     void (*recall)(struct value_loan *loan);
-    _Atomic enum loan_state state;
-    _Atomic bool one_left; /* the thread, or the main thread, needs it no more */
-    bool awaited;          /* a client waits for its end; set by the owner */
-    bool detached;         /* no entry has the value any more */
-    size_t bytes;          /* of a detached value, about */
+    struct lending lending;
+    uint64_t number; /* for the owner */
+    bool awaited;    /* a client waits for its end; set by the owner */
+    bool detached;   /* no entry has the value any more */
+    size_t bytes;    /* of a detached value, about */
 };
 
 /* The entry must have a value of a type other than string and extension. */
 struct value_loan *loan_new(const struct entry *entry, int db, void (*recall)(struct value_loan *loan), void *owner);
 /* On the thread. False: it was taken back, and is gone. */
 bool loan_begin(struct value_loan *loan);
-void loan_return(struct value_loan *loan);    /* on the thread, which does not use it afterwards */
-bool loan_take_back(struct value_loan *loan); /* false: the thread reads it, or has returned it */
+void loan_return(struct value_loan *loan); /* on the thread, which does not use it afterwards */
+static inline bool loan_take_back(struct value_loan *loan) {
+    return lending_take_back(&loan->lending);
+}
 static inline bool loan_is_returned(const struct value_loan *loan) {
-    return loan->state == LOAN_RETURNED;
+    return lending_is_returned(&loan->lending);
 }
 void loan_end(struct value_loan *loan);
 
@@ -57,6 +72,10 @@ extern size_t loans_count; /* that have not ended */
 struct value_loan *loan_find(void *owner,
                              bool (*wanted)(const struct value_loan *loan)); /* NULL: none; wanted: NULL: any */
 size_t loans_detached_memory(void); /* bytes of values that no entry has any more */
+/* The table over which a thread iterates that reads the value; a set or a hash that has one. While it is held it is not
+ * resized, whatever else iterates over it. */
+void value_hold(const struct entry *entry);
+void value_release(const struct entry *entry);
 
 bool loan_has(const struct entry *entry);
 struct value_loan *loan_of(const struct entry *entry); /* NULL: its value is not lent */

@@ -1,6 +1,7 @@
 /* relocate_keys.c: see relocate_keys.h. */
 #include "store/relocate_keys.h"
 #include "lib/system/memory.h"
+#include "store/before_change.h"
 #include "store/keyspace_layout.h"
 #include "store/loan.h"
 
@@ -26,10 +27,18 @@ static void entry_relocate(struct relocate_walk *walk, struct db *db, void **ref
     relocate_end(e);
 }
 
+static bool is_lent(struct db *db, const struct entry *e) {
+    return value_is_lent(e) || (unlikely(before_change != NULL) && before_change->lent(db, entry_key_inline(e)));
+}
+
 static void visit_entry(void *context, void **ref) {
     const struct visit *visit = context;
     struct relocate_walk *walk = visit->walk;
     uint64_t moved = walk->blocks.moved, cursor = 0;
+    if (unlikely(before_change != NULL) && before_change->lent(visit->db, entry_key_inline(*ref))) {
+        walk->keys_stayed++;
+        return;
+    }
     if (!value_is_lent(*ref)) cursor = value_relocate(*ref, visit->db->id, 0, &walk->blocks);
     entry_relocate(walk, visit->db, ref);
     if (cursor) large_add(walk, visit->db->id, entry_key_inline(*ref), cursor);
@@ -44,7 +53,7 @@ static void large_step(struct relocate_walk *walk, struct keyspace *keyspace) {
     struct large_value *large = &walk->large[walk->large_count - 1];
     struct db *db = keyspace_db(keyspace, large->db);
     struct entry *e = key_tables_find(&db->keys, slice_make(large->key, large->len));
-    large->cursor = e && !value_is_lent(e) ? value_relocate(e, db->id, large->cursor, &walk->blocks) : 0;
+    large->cursor = e && !is_lent(db, e) ? value_relocate(e, db->id, large->cursor, &walk->blocks) : 0;
     if (large->cursor) return;
     mem_free(large->key);
     walk->large_count--;

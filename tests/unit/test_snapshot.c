@@ -77,16 +77,68 @@ static void a_snapshot_of_nothing_ends_at_once(void **state) {
     assert_int_equal(differing, 0);
 }
 
+/* Changes wait for the batch of their part, or take it back; others go on. */
+static void a_batch_is_read_before_one_of_its_entries_changes(void **state) {
+    keys_set(1000);
+    random_seed(3);
+    do {
+        if (snapped[0].snapshot) snapped_end(&snapped[0]);
+        snapped_start(&snapped[0], NULL);
+    } while (!snapped[0].lends);
+    taken_back = waited_for = 0;
+    while (snapped[0].batch_count < 2) data_view_lend_step(snapped[0].snapshot);
+    assert_false(snapped_read(&snapped[0], 0));
+    char line[64];
+    struct slice key = entry_key(snapped[0].batches[0]->entry[0]);
+    snprintf(line, sizeof line, "SET %.*s later", (int)key.len, key.data);
+    run(line);
+    assert_int_equal(waited_for, 1);
+    key = entry_key(snapped[0].batches[0]->entry[0]);
+    snprintf(line, sizeof line, "DEL %.*s", (int)key.len, key.data);
+    run(line);
+    assert_int_equal(taken_back, 1);
+    assert_int_equal(data_view_batches(snapped[0].snapshot), 0);
+    while (snapped[0].snapshot) snapped_step(&snapped[0], 0);
+    assert_int_equal(differing, 0);
+    assert_int_equal(store_settings.lending, 0);
+}
+
+/* Tables that left are freed with the last batch that was lent before, not with the snapshot. */
+static void tables_of_flushed_keys_are_freed_with_their_last_batch(void **state) {
+    keys_set(200);
+    size_t full = mem_used();
+    do {
+        if (snapped[0].snapshot) snapped_end(&snapped[0]);
+        snapped_start(&snapped[0], NULL);
+    } while (!snapped[0].lends);
+    while (data_view_given(snapped[0].snapshot) < data_view_keys(snapped[0].snapshot)) {
+        if (snapped[0].batch_count == BATCHES) snapped_reader_does_something(&snapped[0]);
+        for (struct lent_batch *b; (b = data_view_returned_batch(snapped[0].snapshot));) data_view_batch_ended(b);
+        if (snapped[0].batch_count < BATCHES) data_view_lend_step(snapped[0].snapshot);
+    }
+    assert_true(snapped[0].batch_count > 0);
+    run("FLUSHALL SYNC");
+    while (snapped[0].snapshot) snapped_step(&snapped[0], 0);
+    assert_int_equal(differing, 0);
+    assert_true(mem_used() < full);
+}
+
 #define snapshot_test(name) cmocka_unit_test_setup_teardown(name, snapshot_setup, snapshot_teardown)
-#define snapshot_test(name) cmocka_unit_test_setup_teardown(name, snapshot_setup, snapshot_teardown)
+
+static void batches_were_read_waited_for_and_taken_back(void **state) {
+    assert_true(lent_and_read > 10 && waited_for > 0 && taken_back > 0);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {snapshot_test(a_snapshot_of_nothing_ends_at_once),
                                        snapshot_test(a_table_may_grow_and_shrink_meanwhile),
                                        snapshot_test(tables_of_flushed_keys_are_freed_with_the_last_snapshot),
                                        snapshot_test(each_command_gives_what_it_changes_first),
+                                       snapshot_test(a_batch_is_read_before_one_of_its_entries_changes),
+                                       snapshot_test(tables_of_flushed_keys_are_freed_with_their_last_batch),
                                        snapshot_test(a_snapshot_has_the_keys_of_its_start),
-                                       snapshot_test(so_it_has_when_databases_are_emptied_swapped_and_replaced)};
+                                       snapshot_test(so_it_has_when_databases_are_emptied_swapped_and_replaced),
+                                       cmocka_unit_test(batches_were_read_waited_for_and_taken_back)};
     make = keyspace_new;
     int failures = cmocka_run_group_tests_name("one table", tests, NULL, NULL);
     make = keyspace_new_per_slot;
