@@ -1,5 +1,5 @@
 /* uncounted_memory.h: memory that does not count against maxmemory: buffers of replicas and of the append-only file,
- * bytes between threads. */
+ * bytes between threads, keys that left their database and that a snapshot has not read. */
 #pragma once
 #include "lib/structures/linked_list.h"
 #include <stdbool.h>
@@ -10,5 +10,5 @@ struct uncounted_memory {
     size_t (*bytes)(void);
 };
 void uncounted_memory_add(struct uncounted_memory *memory);
-bool uncounted_memory_exists(void); /* something was added */
-size_t uncounted_memory(void);      /* bytes: the sum over all that was added, and idle buffers of sockets */
+bool uncounted_memory_exists(void);
+size_t uncounted_memory(void); /* bytes: the sum over all that was added, idle buffers of sockets, and such keys */

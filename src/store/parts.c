@@ -18,14 +18,36 @@ struct departed {
     struct key_tables keys, expires;
     size_t holders;
     bool lazy;
+    size_t bytes;
 };
+static size_t departed_bytes;
+
+size_t departed_memory(void) {
+    return departed_bytes;
+}
 
 void departed_release(struct departed *tables) {
     if (!tables) return;
     must(tables->holders > 0);
     if (--tables->holders) return;
+    must_within(tables->bytes, departed_bytes);
+    departed_bytes -= tables->bytes;
     key_tables_dispose(tables->keys, tables->expires, tables->lazy);
     mem_free(tables);
+}
+
+/* By the first entries, which are any. The estimate is left out of what maxmemory counts: it must not be far above the
+ * truth. */
+static size_t estimate(struct key_tables *keys, int db) {
+    enum { SAMPLES = 200, ITEMS = 20 };
+    size_t bytes = 0, count = 0, most = mem_used() / 8 * 7;
+    struct key_tables_iterator it;
+    key_tables_iterator_open(&it, keys, -1);
+    for (const struct entry *entry; count < SAMPLES && (entry = key_tables_iterator_next(&it)); count++)
+        bytes += entry_memory(entry, db, ITEMS);
+    key_tables_iterator_close(&it);
+    if (count) bytes = (size_t)((double)bytes / (double)count * (double)key_tables_size(keys));
+    return bytes < most ? bytes : most;
 }
 
 void tables_leave(struct db *db, int slot, struct key_tables keys, struct key_tables expires, bool lazy) {
@@ -34,7 +56,9 @@ void tables_leave(struct db *db, int slot, struct key_tables keys, struct key_ta
         return;
     }
     struct departed *tables = mem_alloc(sizeof *tables);
-    *tables = (struct departed){keys, expires, 1, true}; /* the last reader does not wait for the removal */
+    *tables = (struct departed){keys, expires, 1, true, 0}; /* the last reader does not wait for the removal */
+    tables->bytes = estimate(&tables->keys, db_id(db));
+    departed_bytes += tables->bytes;
     before_change->left(db, slot, tables);
     departed_release(tables);
 }

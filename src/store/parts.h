@@ -15,6 +15,8 @@
 struct departed;
 struct departed *departed_hold(struct departed *tables);
 void departed_release(struct departed *tables); /* NULL: nothing */
+/* Bytes of the keys and values in such tables, about. Nothing that deletes keys frees them. */
+size_t departed_memory(void);
 
 struct part {
     unsigned slot; /* 0 for a single table */

@@ -210,6 +210,28 @@ start_server {overrides {save "" hash-max-listpack-entries 16} tags {forkless}} 
         assert_equal $digest [loaded_digest]
     }
 
+    test "keys of FLUSHDB that a save has not read do not make the server evict others" {
+        r flushall
+        r select 1
+        r set other v
+        r select 0
+        r debug populate 5000 key 2000
+        set evicted [info_field stats evicted_keys]
+        set digest [during_save {
+            r config set maxmemory-policy allkeys-random maxmemory [expr {[info_field memory used_memory] + 4000000}]
+            try {
+                r flushdb
+                assert_morethan [info_field memory mem_not_counted_for_evict] 6000000
+                for {set i 0} {$i < 4000} {incr i} {r set new:$i [string repeat v 2000]}
+                assert_equal {4000 0} [list [r dbsize] [expr {[info_field stats evicted_keys] - $evicted}]]
+            } finally {
+                r config set maxmemory 0
+            }
+        }]
+        assert_lessthan [info_field memory mem_not_counted_for_evict] 6000000
+        assert_equal $digest [loaded_digest]
+    }
+
     test "large values are written as they were, while clients change them" {
         r flushall
         for {set i 0} {$i < 20} {incr i} {r set large:$i [string repeat "value $i " 20000]}
