@@ -214,7 +214,7 @@ static void remove_substitutes(struct output *out, struct slice key, const struc
         else
             request_write_argument(out, SLICE("0"));
     }
-    for (size_t i = 0; i < deleted; i++) {
+    for (size_t i = 0; i < deleted && !out->failed; i++) {
         chunk(out, "XDEL", key, i, deleted, 1);
         write_argument_id(out, substitutes->ids[substitutes->below + i]);
     }
@@ -240,7 +240,7 @@ static void write_entries(struct output *out, struct slice key, const struct str
         }
     }
     stream_iterate_end(&it);
-    for (; at < substitutes->count; at++) write_substitute(out, key, substitutes->ids[at]);
+    for (; at < substitutes->count && !out->failed; at++) write_substitute(out, key, substitutes->ids[at]);
 }
 
 /* Creates a stream without entries: MAXLEN 0 removes the added entry immediately. */
@@ -259,7 +259,7 @@ static void write_pending(struct output *out, struct slice key, struct slice gro
                           const struct stream_consumer *consumer) {
     struct stream_pending_iterator it;
     stream_pending_iterate(&it, consumer->pending, STREAM_ID_MIN);
-    for (struct stream_pending *pending; (pending = stream_pending_next(&it));) {
+    for (struct stream_pending *pending; !out->failed && (pending = stream_pending_next(&it));) {
         command(out, "XCLAIM", 11);
         request_write_argument(out, key);
         request_write_argument(out, group);
@@ -286,7 +286,8 @@ static void write_group(struct output *out, struct slice key, struct slice name,
     write_argument_number(out, group->entries_read);
     struct radix_iterator it;
     radix_iterator_init(&it, group->consumers);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more && !out->failed;
+         more = radix_iterator_next(&it)) {
         const struct stream_consumer *consumer = it.value;
         command(out, "XGROUP", 4);
         request_write_argument(out, SLICE("CREATECONSUMER"));
@@ -302,7 +303,8 @@ static void write_groups(struct output *out, struct slice key, const struct stre
     if (!stream->groups) return;
     struct radix_iterator it;
     radix_iterator_init(&it, stream->groups);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it))
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more && !out->failed;
+         more = radix_iterator_next(&it))
         write_group(out, key, it.key, it.value);
     radix_iterator_free(&it);
 }

@@ -112,11 +112,13 @@ static void write_taken_back(struct forkless *f, const struct lent_batch *batch)
 
 void forkless_recall_batch(void *context, struct lent_batch *batch) {
     struct forkless *f = context;
-    if (lending_take_back(&batch->lending))
+    bool taken = lending_take_back(&batch->lending);
+    if (server.is_child) { /* a copy of the entries, which nobody reads */
+        if (!taken) batch->lending.state = LENDING_RETURNED;
+    } else if (taken) {
         write_taken_back(f, batch);
-    else if (server.is_child) /* a copy of the entries, which nobody reads */
-        batch->lending.state = LENDING_RETURNED;
-    else
+    } else {
         forkless_wait_for_return(f, &batch->lending);
+    }
     forkless_batch_over(f, batch);
 }
