@@ -284,11 +284,14 @@ static uint64_t turn(struct forkless *f) {
     if (waits_for_reader(f)) return f->paused ? wait_for_writer(f, write_pause_resume() + 1) : WAIT_US;
     if (persistence_settings.key_save_delay > 0)
         return turn_with_delay(f, (uint64_t)persistence_settings.key_save_delay);
-    slice(f, FORKLESS_SLICE_US, true);
     uint64_t now = clock_monotonic_us();
-    if (dispatch_commands != f->commands) f->busy_us = now;
+    /* The reader has woken the main thread. */
+    if (now - f->busy_us < BUSY_US && now - f->sliced_us < GAP_US) return GAP_US - (now - f->sliced_us);
+    slice(f, FORKLESS_SLICE_US, true);
+    f->sliced_us = clock_monotonic_us();
+    if (dispatch_commands != f->commands) f->busy_us = f->sliced_us;
     f->commands = dispatch_commands;
-    return now - f->busy_us < BUSY_US ? GAP_US : 1;
+    return f->sliced_us - f->busy_us < BUSY_US ? GAP_US : 1;
 }
 
 static uint64_t forkless_turn(struct event_timer *fired) {

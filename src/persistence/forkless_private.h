@@ -67,8 +67,9 @@ struct forkless {
     uint64_t by_reader;  /* entries that were lent */
     uint64_t longest_us; /* slice */
     size_t most_waiting;
-    uint64_t commands; /* dispatch_commands after the last slice */
-    uint64_t busy_us;  /* when clients last sent commands; 0: not since the start */
+    uint64_t commands;  /* dispatch_commands after the last slice */
+    uint64_t busy_us;   /* when clients last sent commands; 0: not since the start */
+    uint64_t sliced_us; /* when the last slice ended */
 };
 
 /* forkless.c */
