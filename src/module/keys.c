@@ -202,6 +202,7 @@ static bool counts_uses(void) {
 int api_SetLRU(ValkeyModuleKey *key, mstime_t lru_idle) {
     struct entry *entry = key_entry(key);
     if (!entry || counts_uses() || lru_idle < 0) return VALKEYMODULE_ERR;
+    before_key_changes(key->db, key_name(key)); /* a thread may read the header of the entry */
     entry_set_idle_seconds(entry, (uint32_t)(lru_idle / 1000));
     return VALKEYMODULE_OK;
 }
@@ -215,6 +216,7 @@ int api_GetLRU(ValkeyModuleKey *key, mstime_t *lru_idle) {
 int api_SetLFU(ValkeyModuleKey *key, long long lfu_freq) {
     struct entry *entry = key_entry(key);
     if (!entry || !counts_uses() || lfu_freq < 0 || lfu_freq > UINT8_MAX) return VALKEYMODULE_ERR;
+    before_key_changes(key->db, key_name(key)); /* a thread may read the header of the entry */
     entry_set_frequency(entry, (uint8_t)lfu_freq);
     return VALKEYMODULE_OK;
 }

@@ -67,11 +67,6 @@ static void read_batch(void *arg) {
 
 /* --- The main thread --- */
 
-void forkless_batch_over(struct forkless *f, struct lent_batch *batch) {
-    f->reservation.keys += batch->count;
-    data_view_batch_ended(batch);
-}
-
 /* What precedes the entries. 0 or a negative errno. */
 static int place(struct forkless *f, struct batch_reading *reading) {
     const struct lent_batch *batch = reading->batch;
@@ -89,14 +84,14 @@ void forkless_lend_batch(void *context, struct lent_batch *batch) {
     size_t access_data = has_access_data(f) ? batch->count * sizeof(uint32_t) : 0;
     struct batch_reading *reading = mem_alloc(sizeof *reading + access_data);
     *reading = (struct batch_reading){.save = f, .batch = batch};
-    bool wanted = forkless_counts(f, 0); /* the keys count when they are read */
-    reading->keys = data_view_given(f->view);
+    bool wanted = forkless_counts(f, batch->count);
+    reading->keys = f->reservation.keys;
     int error = wanted ? place(f, reading) : 0;
     if (error) f->error = error;
     if (!wanted || error) {
         bool taken = lending_take_back(&batch->lending);
         must(taken);
-        forkless_batch_over(f, batch);
+        data_view_batch_ended(batch);
     }
     f->gave_much = true;
     if (server.is_child) return; /* it has no threads; see forkless_counts() */
@@ -120,5 +115,5 @@ void forkless_recall_batch(void *context, struct lent_batch *batch) {
     } else {
         forkless_wait_for_return(f, &batch->lending);
     }
-    forkless_batch_over(f, batch);
+    data_view_batch_ended(batch);
 }

@@ -113,7 +113,7 @@ void forkless_recall(void *context, struct value_loan *loan) {
 void forkless_collect(struct forkless *f) {
     if (!f->view) return;
     for (struct value_loan *loan; (loan = loan_find(f->view, loan_is_returned));) loan_over(loan);
-    for (struct lent_batch *batch; (batch = data_view_returned_batch(f->view));) forkless_batch_over(f, batch);
+    for (struct lent_batch *batch; (batch = data_view_returned_batch(f->view));) data_view_batch_ended(batch);
 }
 
 /* --- Clients --- */

@@ -103,4 +103,3 @@ void forkless_filter(bool on); /* makes clients wait that would change a lent va
 /* forkless_batches.c: as in struct data_view_reader */
 void forkless_lend_batch(void *context, struct lent_batch *batch);
 void forkless_recall_batch(void *context, struct lent_batch *batch);
-void forkless_batch_over(struct forkless *f, struct lent_batch *batch);

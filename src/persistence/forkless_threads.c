@@ -60,7 +60,7 @@ static void write_batch(void *arg) {
         /* This is the only job: a replica that reads the stream need not wait for what follows. */
         if (f->save->content.streamed && background_worker_pending(f->writer) <= 1) sink_flush(&f->sink);
         if (sink_error(&f->sink)) forkless_stop_threads(f);
-        f->keys_written = batch->keys;
+        if (batch->keys > f->keys_written) f->keys_written = batch->keys;
     }
     deferred_batch_free(batch);
     batch_gone(f, bytes);

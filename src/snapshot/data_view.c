@@ -8,7 +8,15 @@
 #include "store/parts.h"
 #include <string.h>
 
-enum { WORD_BITS = 64, BLOB_BYTES = 2048 /* of a string that the reader refers to: as much as another entry */ };
+enum {
+    WORD_BITS = 64,
+    VISITS = 1024, /* parts that a step looks at */
+    /* Bytes that count as another entry in a batch: of a string that the reader refers to, and of a collection, */
+    BLOB_BYTES = 2048,
+    COLLECTION_BYTES = 128,
+    ALLOCATION_BYTES = 256, /* and as an allocation of a collection that may be lent alone */
+    KEPT_MAX = 4            /* while values are lent */
+};
 
 /* The keys of a database at the start. */
 struct db_view {
@@ -51,10 +59,16 @@ struct giving {
     bool changes; /* a command is about to change one of the entries */
 };
 
+static size_t collection_bytes(const struct entry *entry) {
+    enum { SAMPLES = 3 };
+    return entry_memory(entry, -1, SAMPLES);
+}
+
 static bool is_lendable(const struct data_view *s, const struct entry *entry, bool changes) {
     enum value_type type = entry_type(entry);
-    return s->reader.lend && type != TYPE_STRING && type != TYPE_EXTENSION &&
-           entry_allocations(entry) >= (changes ? s->reader.lend_min_changed : s->reader.lend_min);
+    if (!s->reader.lend || type == TYPE_STRING || type == TYPE_EXTENSION) return false;
+    size_t least = changes ? s->reader.lend_min_changed : s->reader.lend_min;
+    return entry_allocations(entry) >= least || collection_bytes(entry) >= least * ALLOCATION_BYTES;
 }
 
 static void recall(struct value_loan *loan) {
@@ -103,14 +117,18 @@ static void collect_entry(void *context, struct entry *entry) {
     struct lent_batch *batch = collecting->batch;
     enum value_type type = entry_type(entry);
     if (collecting->refused) return;
-    const struct blob *blob = type == TYPE_STRING ? entry_blob(entry) : NULL;
-    size_t allocations = type == TYPE_STRING ? 0 : entry_allocations(entry);
-    collecting->refused = batch->count == LENT_ENTRIES || type == TYPE_EXTENSION ||
-                          (type != TYPE_STRING && allocations >= collecting->snapshot->reader.lend_min);
+    collecting->refused =
+        batch->count == LENT_ENTRIES || type == TYPE_EXTENSION || is_lendable(collecting->snapshot, entry, false);
     if (collecting->refused) return;
     batch->entry[batch->count++] = entry;
-    batch->work += 1 + 4 * allocations + (blob ? blob->len / BLOB_BYTES : 0);
-    if (type != TYPE_STRING) batch->collections = true;
+    batch->work++;
+    if (type == TYPE_STRING) {
+        const struct blob *blob = entry_blob(entry);
+        if (blob) batch->work += blob->len / BLOB_BYTES;
+    } else {
+        batch->work += 4 * entry_allocations(entry) + collection_bytes(entry) / COLLECTION_BYTES;
+        batch->collections = true;
+    }
 }
 
 static bool collect_part(struct data_view *s, struct db_view *view, struct part part, struct lent_batch *batch) {
@@ -134,7 +152,8 @@ static void hold_values(const struct lent_batch *batch, void (*each)(const struc
         if (entry_type(batch->entry[i]) != TYPE_STRING) each(batch->entry[i]);
 }
 
-/* Lends the next parts of the database at hand. False: the next part cannot be in a batch, or there is none. */
+/* Lends the next parts of the database at hand, or passes some that are empty or were given. False: the next part
+ * cannot be in a batch, or there is none. */
 static bool lend_parts(struct data_view *s) {
     if (s->turn == s->databases) return false;
     struct db_view *view = &s->views[s->turn];
@@ -142,8 +161,8 @@ static bool lend_parts(struct data_view *s) {
     if (!most || most > LENT_PARTS) most = LENT_PARTS;
     struct lent_batch *batch = mem_alloc(sizeof *batch);
     *batch = (struct lent_batch){.owner = s, .view = view, .db = view->db};
-    unsigned slot = s->at.slot;
-    while (s->at.number < count && batch->parts < most && batch->work < LENT_WORK) {
+    unsigned slot = s->at.slot, visits = 0;
+    while (s->at.number < count && visits++ < VISITS && batch->parts < most && batch->work < LENT_WORK) {
         struct part part = s->at;
         if (part.slot != slot && batch->count) break;
         slot = part.slot;
@@ -153,8 +172,9 @@ static bool lend_parts(struct data_view *s) {
     }
     if (!batch->count) {
         mem_free(batch);
-        return false;
+        return visits > VISITS;
     }
+    batch->slot = slot;
     hold_values(batch, value_hold);
     batch->number = s->lendings++;
     list_append(&s->lent, &batch->link);
@@ -229,13 +249,26 @@ static bool data_view_key_lent(struct db *db, struct slice key) {
     return false;
 }
 
+/* Whether the keys, or those of a slot, which are about to leave, are in batches. */
+static bool has_keys_lent(struct data_view *s, const struct db_view *view, int slot) {
+    if (!parts_db(view->parts)) return false; /* they have left before */
+    list_each_entry(&s->lent, const struct lent_batch, link, batch) {
+        if (batch->view == view && (slot < 0 || batch->slot == (unsigned)slot)) return true;
+    }
+    return false;
+}
+
 static void data_view_keys_left(struct db *db, int slot, struct departed *tables) {
     for (struct data_view *s = running; s; s = s->next) {
         if (db_keyspace(db) != s->keyspace) continue;
         const struct db_view *view = view_of(s, db);
-        if (parts_db(view->parts) && view->given_parts < parts_count(view->parts))
-            parts_left(view->parts, slot, tables);
-        if (!s->loans && !s->batches) continue;
+        bool lent = has_keys_lent(s, view, slot);
+        bool gives = view->given_parts < parts_count(view->parts);
+        if (parts_db(view->parts)) parts_left(view->parts, slot, gives ? tables : NULL);
+        /* So that no number of tables is kept, the last ones wait until lent values are read. */
+        if (s->kept_count >= KEPT_MAX)
+            for (struct value_loan *loan; (loan = loan_find(s, NULL));) recall(loan);
+        if (!s->loans && !lent) continue;
         mem_grow(s->kept, s->kept_count, s->kept_capacity, 8);
         s->kept[s->kept_count++] = (struct kept){departed_hold(tables), s->lendings};
     }
@@ -382,8 +415,9 @@ static void retire(struct data_view *s) {
     s->view_of = NULL;
 }
 
-/* Gives the next part that was not given. False: all are given. */
+/* Gives the next part that was not given, or passes some that were. False: all are given. */
 static bool give_next(struct data_view *s) {
+    unsigned visits = 0;
     for (; s->turn < s->databases; s->turn++, s->at = (struct part){0}) {
         struct db_view *view = &s->views[s->turn];
         size_t count = parts_count(view->parts);
@@ -391,9 +425,11 @@ static bool give_next(struct data_view *s) {
             struct part part = s->at;
             s->at = parts_next(view->parts, part);
             parts_prefetch_next(view->parts, part);
-            if (part_given(view, part)) continue;
-            give(s, view, part, false);
-            return true;
+            if (!part_given(view, part)) {
+                give(s, view, part, false);
+                return true;
+            }
+            if (++visits == VISITS) return true;
         }
         must_equal(view->given_parts, count);
     }

@@ -15,9 +15,9 @@
  *     expiry, eviction      are changes
  *     resizing              does not matter: the part of a key depends on its hash alone. Neither do relocation, hidden
  *                           slots and SELECT
- *     FLUSHALL, FLUSHDB,    the snapshot keeps the tables of the keys that left their database. The last snapshot that
- *     dropped slots, a      has not given all of them frees them when it ends, in the background if the command wanted
- *     replaced data set     so. They take memory until then; what comes to the database afterwards is not announced
+ *     FLUSHALL, FLUSHDB,    the snapshot keeps the tables of the keys that left their database, until it has given all
+ *     dropped slots, a      of them and what was lent is read. They take memory until then, which maxmemory does not
+ *     replaced data set     count; what comes to the database afterwards is not announced
  *     SWAPDB                the keys keep the number of the database that had them at the start
  *
  * Batches. data_view_lend_step() lends the entries of up to 64 parts to a reader that has lend_batch(). The main
@@ -30,8 +30,9 @@
  *   - lookups do not update the access field, from the start of the snapshot to its end, as with a child process;
  *   - hash and set tables are held (store/loan.h).
  *
- * Loans. A collection of at least lend_min allocations is lent to a reader that has lend() (store/loan.h): its thread
- * reads the value in place, while the main thread goes on. Until the loan has ended the value does not change:
+ * Loans. A collection of at least lend_min allocations, or 256 times as many bytes, is lent to a reader that has
+ * lend() (store/loan.h): its thread reads the value in place, while the main thread goes on. Until the loan has ended
+ * the value does not change:
  *
  *   - A command of a client asks data_view_lends() before it changes a value in place, and waits if it does.
  *   - Other changes in place (transactions, scripts, the primary's stream, fields that expire, modules) call recall(),
@@ -79,6 +80,7 @@ struct lent_batch {
     struct lending lending;
     uint64_t number;
     int db;           /* the number of the database at the start */
+    unsigned slot;    /* 0 for a single table */
     bool collections; /* some are no strings */
     size_t work, count, parts;
     const struct entry *entry[LENT_ENTRIES];
@@ -98,7 +100,7 @@ struct data_view_reader {
      * entry itself if loan_take_back() succeeds and the snapshot is to be complete, and calls data_view_loan_ended().
      * Within lend() the loan may not be recalled yet. */
     void (*recall)(void *context, struct value_loan *loan);
-    /* entry_allocations() of the smallest value that is lent, by a step and by a change. */
+    /* entry_allocations() of the smallest value that is lent, by a step and by a change; or 256 times as many bytes. */
     size_t lend_min, lend_min_changed;
     /* The reader's thread calls lending_begin(), reads the entries, and calls lending_return() and lent_batch_drop().
      * Then the main thread calls data_view_batch_ended(). NULL: no batches. */

@@ -38,15 +38,17 @@ void departed_release(struct departed *tables) {
 
 /* By the first entries, which are any. The estimate is left out of what maxmemory counts: it must not be far above the
  * truth. */
-static size_t estimate(struct key_tables *keys, int db) {
-    enum { SAMPLES = 200, ITEMS = 20 };
+static size_t estimate(struct key_tables *keys, int db, int slot) {
+    enum { SAMPLES = 200, SAMPLES_OF_SLOT = 10, ITEMS = 20 };
     size_t bytes = 0, count = 0, most = mem_used() / 8 * 7;
+    size_t samples = slot < 0 ? SAMPLES : SAMPLES_OF_SLOT;
     struct key_tables_iterator it;
     key_tables_iterator_open(&it, keys, -1);
-    for (const struct entry *entry; count < SAMPLES && (entry = key_tables_iterator_next(&it)); count++)
+    for (const struct entry *entry; count < samples && (entry = key_tables_iterator_next(&it)); count++)
         bytes += entry_memory(entry, db, ITEMS);
     key_tables_iterator_close(&it);
     if (count) bytes = (size_t)((double)bytes / (double)count * (double)key_tables_size(keys));
+    most -= departed_bytes < most ? departed_bytes : most;
     return bytes < most ? bytes : most;
 }
 
@@ -57,7 +59,7 @@ void tables_leave(struct db *db, int slot, struct key_tables keys, struct key_ta
     }
     struct departed *tables = mem_alloc(sizeof *tables);
     *tables = (struct departed){keys, expires, 1, true, 0}; /* the last reader does not wait for the removal */
-    tables->bytes = estimate(&tables->keys, db_id(db));
+    tables->bytes = estimate(&tables->keys, db_id(db), slot);
     departed_bytes += tables->bytes;
     before_change->left(db, slot, tables);
     departed_release(tables);
@@ -126,7 +128,9 @@ static size_t table_parts(const struct key_parts *parts, unsigned slot) {
 }
 
 void parts_left(struct key_parts *parts, int slot, struct departed *tables) {
+    static struct departed nothing = {.holders = 1};
     must(!parts->all);
+    if (!tables) tables = &nothing;
     if (slot < 0) {
         parts->all = departed_hold(tables);
         return;

@@ -32,7 +32,7 @@ size_t parts_keys(const struct key_parts *parts); /* at the moment of parts_new(
 /* The database that has the keys. NULL: all of them have left it, or there were none. */
 struct db *parts_db(const struct key_parts *parts);
 void parts_set_db(struct key_parts *parts, struct db *db); /* the contents of two databases were swapped */
-/* The keys of a slot, or with -1 all, have left the database. */
+/* The keys of a slot, or with -1 all, have left the database. NULL: they are not visited any more. */
 void parts_left(struct key_parts *parts, int slot, struct departed *tables);
 
 /* The part of a key of the database. False: none, the key is in no part or its part has left the database. */

@@ -455,8 +455,9 @@ start_faulty_server {appendonly yes bgsave-default-method forkless} {
     proc while_disk_waits {glob start body} {
         faults "sync $glob wait"
         r {*}$start
-        wait_for_condition 10000 {[field current_save_keys_total] > 0 &&
-            [field current_save_keys_processed] == [field current_save_keys_total] && [llength [temp_files]] == 1}
+        wait_for_condition 10000 {[file exists $::rules.waiting]}
+        assert_equal [field current_save_keys_total] [field current_save_keys_processed]
+        assert_equal 1 [llength [temp_files]]
         uplevel 1 $body
         faults
         wait_for_condition 10000 {[temp_files] eq ""}

@@ -500,6 +500,33 @@ start_faulty_server {save ""} {
         faults
     }
 
+    test "a file has what was there before commands changed entries that a thread was reading" {
+        r flushall
+        r config set forkless-buffer-limit 256mb rdbcompression no
+        r debug populate 100000 key 100
+        all_types
+        set digest [r debug digest]
+        # The reader waits for the disk, and has entries.
+        faults "write */temp-*.rdb slow 20"
+        r bgsave forkless
+        set c [new_client -deferring 1]
+        for {set i 0} {$i < 100000} {incr i 7} {
+            $c set key:$i changed
+            $c append key:[expr {$i + 1}] more
+            $c del key:[expr {$i + 2}]
+            $c pexpire key:[expr {$i + 3}] 100000
+            $c rename key:[expr {$i + 4}] renamed:$i
+        }
+        for {set i 0} {$i < 100000} {incr i 7} {for {set j 0} {$j < 5} {incr j} {$c -read}}
+        r eval {for i = 0, 99999 do redis.call('setrange', 'key:' .. i, 3, 'script') end} 0
+        r hset small:hash f other
+        r rpush small:list other
+        faults
+        wait_saved
+        assert_equal {ok forkless} [list [field rdb_last_bgsave_status] [field rdb_last_bgsave_type]]
+        assert_equal $digest [loaded_digest]
+    }
+
     test "clients are served while a slow disk takes a save, and writes wait when too much is not written" {
         r flushall
         for {set i 0} {$i < 200} {incr i} {r set large:$i [string repeat [expr {rand()}] 6000]}

@@ -1,6 +1,7 @@
 /* Snapshots against copies made at their start: see data_view_copies.h and random_commands.h. */
 #include "data_view_copies.h"
 #include "lib/system/memory.h"
+#include "store/parts.h"
 
 static void a_snapshot_has_the_keys_of_its_start(void **state) {
     for (unsigned seed = 1; seed <= seeds(); seed++) {
@@ -123,6 +124,47 @@ static void tables_of_flushed_keys_are_freed_with_their_last_batch(void **state)
     assert_true(mem_used() < full);
 }
 
+/* The tables are those of the start. What the same database gets later leaves at once. */
+static void tables_that_a_batch_is_not_of_are_not_kept(void **state) {
+    keys_set(2000);
+    do {
+        if (snapped[0].snapshot) snapped_end(&snapped[0]);
+        snapped_start(&snapped[0], NULL);
+    } while (!snapped[0].lends);
+    data_view_lend_step(snapped[0].snapshot);
+    assert_true(snapped[0].batch_count == 1);
+    run("FLUSHDB SYNC");
+    size_t departed = departed_memory();
+    assert_true(departed > 0);
+    for (int round = 0; round < 3; round++) {
+        keys_set(2000);
+        run("FLUSHDB SYNC");
+        assert_int_equal(departed_memory(), departed);
+    }
+    while (snapped[0].snapshot) snapped_step(&snapped[0], 0);
+    assert_int_equal(differing, 0);
+    assert_int_equal(departed_memory(), 0);
+}
+
+/* A small collection of long members is lent alone, and a batch has few collections of some kilobytes. */
+static void a_batch_takes_little_time(void **state) {
+    char line[5000];
+    for (int i = 0; i < 300; i++) {
+        int len = snprintf(line, sizeof line, "RPUSH l%d", i);
+        for (int j = 0; j < 40; j++) len += snprintf(line + len, sizeof line - (size_t)len, " %0100d", j);
+        run(line);
+    }
+    do {
+        if (snapped[0].snapshot) snapped_end(&snapped[0]);
+        snapped_start(&snapped[0], NULL);
+    } while (!snapped[0].lends);
+    while (snapped[0].snapshot) {
+        for (size_t i = 0; i < snapped[0].batch_count; i++) assert_true(snapped[0].batches[i]->count <= 30);
+        snapped_step(&snapped[0], 0);
+    }
+    assert_int_equal(differing, 0);
+}
+
 #define snapshot_test(name) cmocka_unit_test_setup_teardown(name, snapshot_setup, snapshot_teardown)
 
 static void batches_were_read_waited_for_and_taken_back(void **state) {
@@ -136,6 +178,8 @@ int main(void) {
                                        snapshot_test(each_command_gives_what_it_changes_first),
                                        snapshot_test(a_batch_is_read_before_one_of_its_entries_changes),
                                        snapshot_test(tables_of_flushed_keys_are_freed_with_their_last_batch),
+                                       snapshot_test(tables_that_a_batch_is_not_of_are_not_kept),
+                                       snapshot_test(a_batch_takes_little_time),
                                        snapshot_test(a_snapshot_has_the_keys_of_its_start),
                                        snapshot_test(so_it_has_when_databases_are_emptied_swapped_and_replaced),
                                        cmocka_unit_test(batches_were_read_waited_for_and_taken_back)};

@@ -24,7 +24,7 @@
  *   ACTION  fail NAME   the call fails with ENOSPC, EIO, EDQUOT, EACCES, EROFS or EINTR
  *           short N     a write takes at most N bytes
  *           slow MS     the call takes MS milliseconds longer
- *           wait        a sync begins when the rule is gone
+ *           wait        a sync begins when the rule is gone; until then there is a file FILE.waiting
  *           kill        the process ends by SIGKILL in the middle of the call: half of the bytes are written
  *           powercut    the same, and bytes that were written to the file after its last successful sync are lost
  *   after   for write: only once that many bytes were written to files of that rule, by this process; what goes beyond
@@ -287,6 +287,17 @@ ssize_t writev(int fd, const struct iovec *pieces, int count) {
     return written;
 }
 
+static void show_waiting(bool waits) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.waiting", getenv("DISK_FAULTS"));
+    if (!waits) {
+        unlinkat(AT_FDCWD, path, 0);
+        return;
+    }
+    int fd = openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (fd >= 0) close(fd);
+}
+
 /* True: the call fails with errno set. */
 static bool judge(const char *call, const char *path, int fd) {
     if (!getenv("DISK_FAULTS")) return false;
@@ -304,6 +315,8 @@ static bool judge(const char *call, const char *path, int fd) {
     }
     pthread_mutex_unlock(&lock);
     if (slow) sleep_ms(slow);
+    if (waits) show_waiting(true);
+    bool waited = waits;
     while (waits) {
         sleep_ms(2);
         pthread_mutex_lock(&lock);
@@ -311,6 +324,7 @@ static bool judge(const char *call, const char *path, int fd) {
         waits = rule && strcmp(rule->action, "wait") == 0;
         pthread_mutex_unlock(&lock);
     }
+    if (waited) show_waiting(false);
     if (error) errno = error;
     return error != 0;
 }
