@@ -27,13 +27,19 @@ static void go_to(struct rdb_fragment *fragment, size_t at) {
     fragment->overflow = false;
 }
 
+/* Not compressed, since its reader would have to undo it. */
+static void fragment_string(struct output *out, struct slice text, struct blob *blob) {
+    rdb_write_length(out, text.len);
+    output_write(out, text);
+}
+
 static void rdb_fragment_begin(struct rdb_fragment *fragment) {
     fragment->db = -1;
     go_to(fragment, 0);
 }
 
 void rdb_fragment_init(struct rdb_fragment *fragment, char *memory, size_t size) {
-    static const struct output_ops ops = {.make_space = overflow};
+    static const struct output_ops ops = {.make_space = overflow, .string = fragment_string};
     *fragment = (struct rdb_fragment){.out.ops = &ops, .bytes = memory, .size = size};
     rdb_fragment_begin(fragment);
 }

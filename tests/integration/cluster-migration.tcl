@@ -1,63 +1,7 @@
 # Slots that move as a whole: CLUSTER MIGRATESLOTS, and what clients, replicas and files see of it. seconds: 49
 
-# The suite cluster-migration-forkless runs the same with another method.
-if {![info exists ::migration_method]} {set ::migration_method fork}
-proc forks {} {expr {$::migration_method eq "fork"}}
-proc by_method {overrides} {
-    if {![forks]} {lappend overrides bgsave-default-method $::migration_method}
-    return $overrides
-}
-# What the log says when slots are left that take too long between commands.
-proc others_follow {} {
-    expr {[forks] ? "A child process sends the others" : "The others follow as they are now, without fork"}
-}
-# The newest job that node i shows.
-proc migration {i} {lindex [n $i cluster getslotmigrations] 0}
-proc migration_is {i state} {
-    wait_for_condition 20000 {[dict get [migration $i] state] eq $state} {
-        fail_assertion "node $i: no migration is in state $state: [migration $i]"
-    }
-}
-proc migrate {from to args} {n $from cluster migrateslots slotsrange {*}$args node [node_id $to]}
-# A migration from node 0 to node 1 that has copied everything and waits.
-proc migrate_and_wait {args} {
-    n 0 debug slotmigration prevent-pause 1
-    migrate 0 1 {*}$args
-    migration_is 0 waiting-to-pause
-    migration_is 1 waiting-for-paused
-}
-proc migration_ends {state} {
-    n 0 debug slotmigration prevent-pause 0
-    migration_is 0 $state
-}
-proc key_in {slot name} {return [slot_tag $slot]$name}
-# Keys of all types in a slot.
-proc fill_slot {i slot} {
-    n $i set [key_in $slot string] hello
-    n $i set [key_in $slot number] 12 ex 10000
-    n $i rpush [key_in $slot list] {*}[lrepeat 300 element]
-    n $i sadd [key_in $slot set] a b c
-    n $i sadd [key_in $slot ints] 1 2 3
-    n $i zadd [key_in $slot zset] 1.5 a 2 b
-    n $i hset [key_in $slot hash] f v g w
-    n $i hsetex [key_in $slot expiring] ex 10000 fields 1 f v
-    n $i xadd [key_in $slot stream] 1-1 f v
-    n $i xgroup create [key_in $slot stream] group 0
-    n $i set [key_in $slot large] [string repeat x 300000]
-}
-proc digests {i slot} {
-    lmap name {string number list set ints zset hash expiring stream large} {
-        list [n $i debug digest-value [key_in $slot $name]]
-    }
-}
+source [file join $::root tests harness slot_migration.tcl]
 
-proc node_info {i section} {
-    set fields {}
-    foreach line [split [n $i info $section] \n] {
-        if {[regexp {^([^:]+):(.*?)\r?$} $line -> name value]} {dict set fields $name $value}
-    }
-    return $fields
-}
 # A connection to node i that announces itself as a replica of another kind.
 proc replica_of_node {i args} {
     set c [new_client -level [node_level $i]]
@@ -74,7 +18,7 @@ proc with_checksum {bytes} {
     return $bytes[binary format i [expr {$crc ^ 0xffffffff}]]
 }
 
-start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes cluster-node-timeout 10000}]] {
+start_cluster [list primaries 2 replicas 1 overrides {appendonly yes cluster-node-timeout 10000}] {
     wait_for_cluster_replicas
 
     test "MIGRATESLOTS refuses what it cannot do" {
@@ -243,10 +187,9 @@ start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes 
         return $all
     }
 
-    test "slots of small keys are sent between commands, without a child, and no change meanwhile is lost" {
+    test "slots of small keys are sent between commands, and no change meanwhile is lost" {
         set log [append_while_moving [slots 100 399]]
         assert_match "*: 3000 keys were sent between commands*" $log
-        assert_not_match "*Started child process*" $log
     }
 
     test "slow commands at the source do not hold up what is sent between them" {
@@ -270,7 +213,7 @@ start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes 
 
     test "slots of one moment follow, from the first one on that has a large value" {
         set log [append_while_moving [slots 100 399] {250 300}]
-        assert_match "*: 1500 keys were sent between commands. [others_follow]*" $log
+        assert_match "*: 1500 keys were sent slot by slot. The others follow as they are now*" $log
     }
 
     test "slots of one moment follow from one with a list that has a large element behind small ones" {
@@ -283,7 +226,7 @@ start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes 
         migrate 0 1 100 102
         migration_is 1 success
         migration_is 0 success
-        assert_match "*keys were sent between commands. [others_follow]*"\
+        assert_match "*keys were sent slot by slot. The others follow as they are now*"\
             [log_text $from [node_level 0]]
         assert_equal {200 201 200} [lmap slot {100 101 102} {n 1 llen [key_in $slot list]}]
         foreach slot {100 101 102} {n 1 del [key_in $slot list]}
@@ -300,7 +243,7 @@ start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes 
         migrate 0 1 500 502
         migration_is 1 success
         migration_is 0 success
-        assert_match "*: 1 keys were sent between commands. [others_follow]*"\
+        assert_match "*: 1 keys were sent slot by slot. The others follow as they are now*"\
             [log_text $from [node_level 0]]
         assert_equal {1 101 1} [lmap slot {500 501 502} {n 1 cluster countkeysinslot $slot}]
         migrate 1 0 500 502
@@ -309,42 +252,19 @@ start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes 
         foreach slot {500 501 502} {n 0 cluster flushslot $slot}
     }
 
-    test "with a child of another kind a large value waits, and small ones do not; without fork neither does" {
+    test "slots migrate while the source saves" {
         n 0 config set rdb-key-save-delay 100000
-        n 0 bgsave {*}[expr {[forks] ? "" : "fork"}]
+        n 0 bgsave
         n 0 config set rdb-key-save-delay 0
         wait_for_condition 5000 {[dict get [node_info 0 persistence] rdb_bgsave_in_progress]}
         at_test_end {catch {n 0 bgsave cancel}}
         n 0 set [slot_tag 120]large [string repeat x 1000000]
         n 0 set [slot_tag 100]small 1
         migrate 0 1 100 120
-        wait_for_condition 10000 {[n 1 cluster countkeysinslot 100] >= 1}
-        if {[forks]} {
-            assert_equal snapshotting [dict get [migration 0] state]
-        } else {
-            migration_is 0 success
-            assert_equal 1 [dict get [node_info 0 persistence] rdb_bgsave_in_progress]
-        }
+        migration_is 0 success
         n 0 bgsave cancel
-        migration_is 0 success
-        assert_equal 1000000 [n 1 strlen [slot_tag 120]large]
+        assert_equal {1 1000000} [list [n 1 get [slot_tag 100]small] [n 1 strlen [slot_tag 120]large]]
         migrate 1 0 100 120
-        migration_is 1 success
-        migration_is 0 success
-    }
-
-    test "DEBUG PAUSE-AFTER-FORK stops the source of a migration, if it forks" {
-        n 0 set [slot_tag 100]a 1
-        n 0 debug pause-after-fork 1
-        at_test_end {n 0 debug pause-after-fork 0}
-        migrate 0 1 100 100
-        if {[forks]} {
-            wait_for_condition 10000 {[string match "*State:\tT*" [file_bytes /proc/[node 0 pid]/status]]}
-            exec kill -CONT [node 0 pid]
-        }
-        migration_is 0 success
-        assert_equal 1 [n 1 get [slot_tag 100]a]
-        migrate 1 0 100 100
         migration_is 1 success
         migration_is 0 success
     }
@@ -500,7 +420,7 @@ start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes 
         }
     }
 
-    test "a target requests the pause when it has executed the changes since the fork" {
+    test "a target requests the pause when it has executed the changes since the snapshot" {
         set capability {cluster syncslots capa slot-chunks}
         set c [new_client -level [node_level 1] -deferring 1]
         $c cluster syncslots establish source [node_id 0] name [string repeat 8 40] slotsrange 40 41
@@ -913,7 +833,7 @@ start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes 
     }
 }
 
-start_cluster [list primaries 3 overrides [by_method {cluster-node-timeout 10000}]] {
+start_cluster [list primaries 3 overrides {cluster-node-timeout 10000}] {
     test "snapshots for different targets run side by side, and a second one for a target waits" {
         foreach slot {5 6 7} {n 0 debug populate 1000 [key_in $slot p] 60}
         n 0 config set rdb-key-save-delay 2000
@@ -923,24 +843,9 @@ start_cluster [list primaries 3 overrides [by_method {cluster-node-timeout 10000
             [lsort [lmap job [n 0 cluster getslotmigrations] {dict get $job state}]] eq\
                 {snapshotting snapshotting waiting-to-snapshot}
         } "the jobs are [n 0 cluster getslotmigrations]"
-        assert_equal [forks] [dict get [node_info 0 persistence] slot_migration_fork_in_progress]
         set pid [srv [node_level 0] pid]
-        if {[forks]} {
-            set children [exec ps -o ni= --ppid $pid]
-            assert_equal [list [lindex $children 0] 2] [list [lindex $children 1] [llength $children]]
-            set own [string trim [exec ps -o ni= -p $pid]]
-            # SCHED_IDLE has no niceness.
-            assert {[lindex $children 0] > $own || $own in {19 -}}\
-                "niceness: $own of the server, $children of its children"
-        } else {
-            assert_equal {} [string trim [file_bytes /proc/$pid/task/$pid/children]]
-        }
+        assert_equal {} [string trim [file_bytes /proc/$pid/task/$pid/children]]
         foreach i {1 2} {wait_for_condition 10000 {[n $i cluster countkeysinslot [expr {$i + 4}]] > 100}}
-        if {[forks]} {
-            assert_match "-ERR Another child process is active*" [n 0 -typed bgsave]
-        } else {
-            assert_match "+Background saving started*" [n 0 -typed bgsave]
-        }
         n 0 config set rdb-key-save-delay 0
         wait_for_condition 20000 {
             [lsort -unique [lmap job [n 0 cluster getslotmigrations] {dict get $job state}]] eq "success"
@@ -1030,8 +935,8 @@ start_cluster [list primaries 3 overrides [by_method {cluster-node-timeout 10000
     }
 }
 
-start_cluster [list primaries 2 replicas 1 overrides [by_method {
-    appendonly yes aof-use-rdb-preamble no cluster-node-timeout 10000 cluster-databases 3}]] {
+start_cluster [list primaries 2 replicas 1 overrides {
+    appendonly yes aof-use-rdb-preamble no cluster-node-timeout 10000 cluster-databases 3}] {
     test "an append-only file that is rewritten as commands during an import has the keys that have arrived" {
         wait_for_cluster_replicas
         fill_slot 0 5
@@ -1072,8 +977,8 @@ start_cluster {primaries 2 overrides {cluster-node-timeout 10000 rename-command 
     }
 }
 
-start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes cluster-node-timeout 20000
-    cluster-replica-no-failover yes}]] {
+start_cluster [list primaries 2 replicas 1 overrides {appendonly yes cluster-node-timeout 20000
+    cluster-replica-no-failover yes}] {
     test "a replica that leaves its shard takes no slots that were granted to it" {
         wait_for_cluster_replicas
         n 0 set [key_in 5 a] 1

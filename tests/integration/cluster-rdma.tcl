@@ -4,6 +4,8 @@
 
 if {!$::opt(rdma)} return
 
+source [file join $::root tests harness slot_migration.tcl]
+
 proc wait_for_rdma_link {i} {
     wait_for_condition 20000 {
         [repl_field $i master_link_status] eq "up" && [repl_field $i master_link_transport] in {rdma rdma-tls}
@@ -69,21 +71,13 @@ start_cluster {primaries 3 replicas 1 overrides {rdma-replication yes cluster-an
     }
 }
 
-foreach method {fork forkless} {
 start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes appendonly yes\
-    cluster-node-timeout 10000 bgsave-default-method $method]] {
-    proc migration {i} {lindex [n $i cluster getslotmigrations] 0}
-    proc migration_is {i state} {
-        wait_for_condition 20000 {[dict get [migration $i] state] eq $state} {
-            fail_assertion "node $i: no migration is in state $state: [migration $i]"
-        }
-    }
+    cluster-node-timeout 10000]] {
     proc rdma_field {i name} {
         regexp "\n$name:(\\d+)" [n $i info rdma] -> value
         return $value
     }
     proc rdma_windows {i} {rdma_field $i rdma_read_windows}
-    proc migrate {from to args} {n $from cluster migrateslots slotsrange {*}$args node [node_id $to]}
     # With TLS chunks are encrypted, and the source tells the key.
     set ::chunk_key [expr {$::opt(tls) ? [string repeat 5a 32] : ""}]
     # A link like that of node 0 to node 1, up to the answer about chunks.
@@ -97,7 +91,7 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         return $c
     }
 
-    test "$::method: slots of all types are fetched by RDMA READ, and the same bytes go to the replica" {
+    test "slots of all types are fetched by RDMA READ, and the same bytes go to the replica" {
         wait_for_rdma_link 2
         wait_for_rdma_link 3
         set tag [slot_tag 5]
@@ -125,30 +119,21 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         wait_for_condition 5000 {[rdma_windows 0] == 0 && [rdma_windows 1] == 0}
     }
 
-    test "$::method: a migration that is cancelled or whose child is killed while chunks are fetched leaves nothing" {
+    test "a migration that is cancelled while chunks are fetched leaves nothing" {
         n 0 config set rdb-key-save-delay 200
-        foreach how [expr {$::method eq "fork" ? {cancel kill} : "cancel"}] {
-            migrate 0 1 5 6
-            migration_is 0 snapshotting
-            wait_for_condition 10000 {[n 1 cluster countkeysinslot 5] > 200}
-            if {$how eq "cancel"} {
-                n 0 cluster cancelslotmigrations
-                migration_is 0 cancelled
-            } else {
-                regexp {.*Started child process (\d+)} [server_text [node 0 id]] -> pid
-                exec kill -KILL $pid
-                migration_is 0 failed
-                assert_equal "Failed to perform snapshot" [dict get [migration 0] message]
-            }
-            migration_is 1 failed
-            foreach i {1 3} {wait_for_condition 5000 {[n $i cluster countkeysinslot 5] == 0}}
-            wait_for_condition 5000 {[rdma_windows 0] == 0 && [rdma_windows 1] == 0}
-        }
+        migrate 0 1 5 6
+        migration_is 0 snapshotting
+        wait_for_condition 10000 {[n 1 cluster countkeysinslot 5] > 200}
+        n 0 cluster cancelslotmigrations
+        migration_is 0 cancelled
+        migration_is 1 failed
+        foreach i {1 3} {wait_for_condition 5000 {[n $i cluster countkeysinslot 5] == 0}}
+        wait_for_condition 5000 {[rdma_windows 0] == 0 && [rdma_windows 1] == 0}
         n 0 config set rdb-key-save-delay 0
         assert_equal 5007 [n 0 cluster countkeysinslot 5]
     }
 
-    test "$::method: a replica that is away while chunks arrive gets them from the stream" {
+    test "a replica that is away while chunks arrive gets them from the stream" {
         set before [n 0 debug digest]
         n 0 config set rdb-key-save-delay 200
         migrate 0 1 5 6
@@ -169,7 +154,7 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         migration_is 1 success
     }
 
-    test "$::method: offers that lie end the migration at the target, not the target" {
+    test "offers that lie end the migration at the target, not the target" {
         set number 0
         foreach {reason offers} {
             "offer of a chunk is malformed" {{0 4096 100 1}}
@@ -206,7 +191,7 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         assert_equal 0 [rdma_windows 1]
     }
 
-    test "$::method: slots of small keys are fetched without a child of the source, and the changes meanwhile follow" {
+    test "slots of small keys are fetched, and the changes meanwhile follow" {
         for {set slot 100} {$slot < 400} {incr slot} {
             set tag [slot_tag $slot]
             set ::fetched($slot) [list]
@@ -223,7 +208,6 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         set text [log_text $from [node_level 0]]
         assert_match "*in chunks, between commands, which the target fetches by RDMA READ*" $text
         assert_match "*keys were sent between commands*" $text
-        assert_not_match "*Started child process*" $text
         wait_for_cluster_offset 3 1
         assert_equal [n 1 debug digest] [n 3 debug digest]
         for {set slot 100} {$slot < 400} {incr slot} {
@@ -237,7 +221,7 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         migration_is 1 success
     }
 
-    test "$::method: without memory for the buffers the chunks come through the link" {
+    test "without memory for the buffers the chunks come through the link" {
         foreach i {0 1} {
             set before [n $i config get rdma-max-registered-memory]
             n $i config set rdma-max-registered-memory\
@@ -252,24 +236,22 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         assert_equal 5007 [n 0 cluster countkeysinslot 5]
     }
 
-    test "$::method: a large value at the end is not counted by the output limit" {
+    test "a large value at the end is not counted by the output limit" {
         set limit [lindex [n 0 config get client-output-buffer-limit] 1]
         n 0 config set client-output-buffer-limit "replica 5mb 0 0" repl-backlog-size 16kb
         at_test_end [list n 0 config set client-output-buffer-limit $limit repl-backlog-size 10mb]
         n 0 set [slot_tag 7]huge [string repeat x 30000000]
-        set forks [info_field_of 0 stats total_forks]
         migrate 0 1 7 7
         migration_is 0 success
         migration_is 1 success
         assert_equal 30000000 [n 1 strlen [slot_tag 7]huge]
-        if {$::method eq "forkless"} {assert_equal $forks [info_field_of 0 stats total_forks]}
         migrate 1 0 7 7
         migration_is 1 success
         migration_is 0 success
         n 0 del [slot_tag 7]huge
     }
 
-    test "$::method: what is fetched is of one moment, and each change follows once" {
+    test "what is fetched is of one moment, and each change follows once" {
         set tag [slot_tag 8]
         n 0 debug populate 3000 ${tag}p 300
         n 0 rpush ${tag}list {*}[lrepeat 5000 element]
@@ -299,7 +281,7 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         n 0 cluster flushslot 8
     }
 
-    test "$::method: a target that cannot be reached by RDMA is reached by TCP at once" {
+    test "a target that cannot be reached by RDMA is reached by TCP at once" {
         n 1 config set cluster-announce-rdma-port 1
         set from [node_log_size 0]
         wait_for_condition 10000 {[lindex [n 0 cluster slots] 1 2 1] == 1} ;# as node 0 has heard
@@ -309,13 +291,11 @@ start_cluster [list primaries 2 replicas 1 overrides [list rdma-replication yes 
         assert_equal 5007 [n 1 cluster countkeysinslot 5]
     }
 }
-}
 
 if {[tool openssl] ne "" && ![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]} {
-    foreach method {fork forkless} {
     start_cluster [list primaries 2 replicas 0 tls 1 overrides [list rdma-replication yes tls-rdma yes\
-        rdma-bind 127.0.0.1 bgsave-default-method $method]] {
-        test "$::method: with TLS the chunks that are fetched are encrypted" {
+        rdma-bind 127.0.0.1]] {
+        test "with TLS the chunks that are fetched are encrypted" {
             foreach i {0 1} {n $i config set rdma-port [node_tls_port $i]}
             n 0 client capa rdma-endpoints
             wait_for_condition 10000 {[string match "*rdma-port [node_tls_port 1]*" [n 0 cluster slots]]} {
@@ -334,6 +314,5 @@ if {[tool openssl] ne "" && ![catch {exec ldd $::opt(server)} libraries] && [str
             assert_match "*which the target fetches by RDMA READ*" [server_text [node 0 id]]
             assert_equal $before [n 1 debug digest]
         }
-    }
     }
 }

@@ -209,7 +209,7 @@ static void job_describe(const struct slot_job *job, struct reply *reply) {
     reply_number(reply, "last_ack_time", clock_shown_ms(job->acked_ms) / 1000);
     reply_text(reply, "state", slice_of(job_state_name(job)));
     reply_text(reply, "message", slice_of(job->message));
-    reply_number(reply, "cow_size", (int64_t)link_of(job)->copied);
+    reply_number(reply, "cow_size", 0);
     reply_number(reply, "remaining_repl_size", export ? (int64_t)source_output(export) : 0);
 }
 

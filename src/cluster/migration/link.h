@@ -13,9 +13,9 @@ struct job_link {
     struct connection *conn;          /* an export: until the client exists */
     struct resp_client *question;     /* an export; NULL: none */
     uint64_t counted_in, counted_out; /* bytes of the link that are counted */
-    uint64_t copied;                  /* bytes that the snapshot made the kernel copy */
     bool tcp_only;                    /* an RDMA connection to the target could not be made */
     struct memory_output backlog;     /* changes of slots in the snapshot, until that is sent */
+    size_t ahead;                     /* bytes of the snapshot that are made, and not in the output yet */
     int stream_db;                    /* selected in the stream; -1: none */
     struct pull_key *pull_key;        /* of the chunks, with TLS */
     struct slot_fetch *fetch;         /* an import: pull.h; NULL: chunks come through the link */
@@ -46,7 +46,7 @@ void job_send_words(struct slot_job *job, int argc, const struct slice *argv); /
 void job_send_message(struct slot_job *job, const struct slot_message *message);
 
 void link_count_bytes(const struct slot_job *job);
-void jobs_count_exported(uint64_t bytes); /* that a child has sent on a link, or that were offered */
+void jobs_count_exported(uint64_t bytes); /* that were offered */
 void jobs_count_imported(uint64_t bytes); /* that were fetched */
 void jobs_bytes(uint64_t *imported, uint64_t *exported);
 

@@ -3,7 +3,7 @@
  *     source                                            target
  *     SYNCSLOTS CAPA slot-chunks slot-pull [key]   ->   opens buffers
  *                                                  <-   SYNCSLOTS CAPA slot-chunks slot-pull
- *     its child fills an arena with fragments
+ *     fills an arena with fragments
  *     SYNCSLOTS OFFER n address length rkey crc    ->   RDMA READ, checks the bytes, loads them
  *                                                  <-   SYNCSLOTS PULLED n + 1
  *     SYNCSLOTS SNAPSHOT-EOF, when all are pulled  ->
@@ -18,7 +18,7 @@
  * I/O thread, answers without slot-pull; then the chunks travel in the stream. The same happens if the source cannot
  * register the arena. A READ that fails ends the connection and the job.
  *
- * Main thread only, but for the functions of the child. */
+ * Main thread only. */
 #pragma once
 #include "cluster/migration/link.h"
 #include "server/command/command.h"
@@ -32,28 +32,23 @@ struct slot_fetch; /* the buffers of the target */
 /* --- The source --- */
 /* Asks the target: CAPA. False: the link cannot, or the job has no key; nothing was sent. */
 bool slot_pull_ask(struct slot_export *export);
-/* Before the fork. NULL: no memory. `advanced` is called when the target may get more, and at the end. */
+/* NULL: no memory. `advanced` is called when the target may get more, and at the end. */
 struct slot_offer *slot_offer_new(struct slot_export *export, void (*advanced)(void *context), void *context);
-void slot_offer_child_fds(const struct slot_offer *offer, int fds[2]);
-/* After the fork, unless slot_offer_is_seen_by_child(): registers the arena. 0 or a negative errno. */
-int slot_offer_open(struct slot_offer *offer);
+int slot_offer_open(struct slot_offer *offer);                  /* registers the arena. 0 or a negative errno */
 bool slot_offer_taken(struct slot_offer *offer, int64_t count); /* PULLED; false: the number is wrong */
-/* While it is held, nothing is sent: the link carries a part of a command. */
-void slot_offer_hold(struct slot_offer *offer, bool held);
-bool slot_offer_is_held(const struct slot_offer *offer);
-bool slot_offer_good(const struct slot_offer *offer);    /* false: the child has damaged the arena */
-bool slot_offer_is_done(const struct slot_offer *offer); /* the target has all chunks */
-/* The job does not need it any more: revokes the key. The memory stays while the child runs. NULL is accepted. */
+uint64_t slot_offer_count_taken(const struct slot_offer *offer);
+bool slot_offer_good(const struct slot_offer *offer);        /* false: the arena is damaged */
+bool slot_offer_is_complete(const struct slot_offer *offer); /* slot_offer_finish() was called */
+bool slot_offer_is_done(const struct slot_offer *offer);     /* the target has all chunks */
+/* The job does not need it any more: revokes the key. NULL is accepted. */
 void slot_offer_withdraw(struct slot_offer *offer);
-void slot_offer_free(struct slot_offer *offer); /* after the child has ended; NULL is accepted */
-/* In the child, or in this process if slot_offer_space() is not 0 or no child is to follow: the memory of the next
- * fragment; publishes its first `len` bytes; marks the end. A child that is started later goes on. */
+void slot_offer_free(struct slot_offer *offer);            /* NULL is accepted */
+unsigned slot_offer_space(const struct slot_offer *offer); /* fragments that can be begun */
+/* The memory of the next fragment; there is space for one. */
 char *slot_offer_begin(struct slot_offer *offer, size_t *size);
+/* Offers its first `len` bytes; marks the end. 0 or a negative errno. */
 int slot_offer_publish(struct slot_offer *offer, size_t len);
 int slot_offer_finish(struct slot_offer *offer);
-unsigned slot_offer_space(const struct slot_offer *offer); /* fragments that can be begun without waiting */
-/* Whether a child that is started while the offer is open can write to its memory. */
-bool slot_offer_is_seen_by_child(void);
 
 /* --- The target --- */
 /* CAPA with slot-pull: opens the buffers. False: it cannot. `key`: "" without TLS. */
@@ -70,18 +65,19 @@ static inline struct slot_offer *slot_offer_new(struct slot_export *export, void
                                                 void *context) {
     return NULL;
 }
-static inline void slot_offer_child_fds(const struct slot_offer *offer, int fds[2]) {}
 static inline int slot_offer_open(struct slot_offer *offer) {
     return -1;
 }
 static inline bool slot_offer_taken(struct slot_offer *offer, int64_t count) {
     return false;
 }
-static inline void slot_offer_hold(struct slot_offer *offer, bool held) {}
-static inline bool slot_offer_is_held(const struct slot_offer *offer) {
-    return false;
+static inline uint64_t slot_offer_count_taken(const struct slot_offer *offer) {
+    return 0;
 }
 static inline bool slot_offer_good(const struct slot_offer *offer) {
+    return true;
+}
+static inline bool slot_offer_is_complete(const struct slot_offer *offer) {
     return true;
 }
 static inline bool slot_offer_is_done(const struct slot_offer *offer) {
@@ -100,9 +96,6 @@ static inline int slot_offer_finish(struct slot_offer *offer) {
 }
 static inline unsigned slot_offer_space(const struct slot_offer *offer) {
     return 0;
-}
-static inline bool slot_offer_is_seen_by_child(void) {
-    return false;
 }
 static inline bool slot_fetch_open(struct slot_import *import, struct slice key) {
     return false;

@@ -2,11 +2,12 @@
 #include "cluster/migration/pull.h"
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "repl/pull/arena.h"
 #include "repl/pull/reads.h"
-#include "server/process/child.h"
 #include "server/server.h"
+#include <errno.h>
 #include <string.h>
 
 _Static_assert((int)SLOT_PULL_WINDOW >= (int)PULL_SLOTS_MIN, "the slots of the arena");
@@ -15,9 +16,8 @@ struct slot_offer {
     struct slot_export *export;
     struct pull_arena *arena;
     struct rdma_window window;
-    struct event_io filled;
     uint64_t announced, taken, published; /* chunks */
-    bool complete, damaged, held;
+    bool complete, damaged;
     void (*advanced)(void *context);
     void *context;
 };
@@ -47,20 +47,14 @@ struct slot_offer *slot_offer_new(struct slot_export *export, void (*advanced)(v
                                               is_sealed(export) ? link_of(&export->job)->pull_key : NULL);
     if (!arena) return NULL;
     struct slot_offer *offer = mem_calloc(1, sizeof *offer);
-    *offer = (struct slot_offer){
-        .export = export, .arena = arena, .filled.fd = -1, .advanced = advanced, .context = context};
+    *offer = (struct slot_offer){.export = export, .arena = arena, .advanced = advanced, .context = context};
     return offer;
-}
-
-void slot_offer_child_fds(const struct slot_offer *offer, int fds[2]) {
-    pull_arena_child_fds(offer->arena, fds);
 }
 
 static void pull_source_announce(struct slot_offer *offer) {
     struct client *client = export_client(offer->export);
-    offer->complete = pull_arena_complete(offer->arena);
     offer->published = pull_arena_published(offer->arena);
-    for (; offer->announced < offer->published && client && !offer->held; offer->announced++) {
+    for (; offer->announced < offer->published && client; offer->announced++) {
         struct pull_chunk chunk;
         char numbers[5][NUMBER_TEXT_MAX];
         if (offer->published - offer->taken > SLOT_PULL_WINDOW ||
@@ -78,19 +72,11 @@ static void pull_source_announce(struct slot_offer *offer) {
     }
 }
 
-static void filled(struct event_io *io, int mask) {
-    struct slot_offer *offer = container_of(io, struct slot_offer, filled);
-    pull_source_announce(offer);
-    offer->advanced(offer->context);
-}
-
 int slot_offer_open(struct slot_offer *offer) {
     size_t size;
     void *memory = pull_arena_memory(offer->arena, &size);
     enum rdma_window_use use = is_sealed(offer->export) ? RDMA_WINDOW_OFFERED_SEALED : RDMA_WINDOW_OFFERED;
-    int result = rdma_window_open(export_client(offer->export)->conn, use, memory, size, &offer->window);
-    if (result < 0) return result;
-    return event_io_set(server.loop, &offer->filled, pull_arena_fd(offer->arena), EVENT_READ, filled);
+    return rdma_window_open(export_client(offer->export)->conn, use, memory, size, &offer->window);
 }
 
 bool slot_offer_taken(struct slot_offer *offer, int64_t count) {
@@ -102,18 +88,17 @@ bool slot_offer_taken(struct slot_offer *offer, int64_t count) {
     return true;
 }
 
-void slot_offer_hold(struct slot_offer *offer, bool held) {
-    offer->held = held;
-    if (!held) pull_source_announce(offer);
-}
-bool slot_offer_is_held(const struct slot_offer *offer) {
-    return offer->held;
+uint64_t slot_offer_count_taken(const struct slot_offer *offer) {
+    return offer->taken;
 }
 
 bool slot_offer_good(const struct slot_offer *offer) {
     return !offer->damaged;
 }
 
+bool slot_offer_is_complete(const struct slot_offer *offer) {
+    return offer->complete;
+}
 bool slot_offer_is_done(const struct slot_offer *offer) {
     return offer->complete && offer->taken == offer->published;
 }
@@ -126,7 +111,6 @@ static void free_arena(void *arena) {
 void slot_offer_withdraw(struct slot_offer *offer) {
     if (!offer) return;
     rdma_window_close(&offer->window);
-    if (offer->filled.mask) event_io_remove(server.loop, &offer->filled);
 }
 
 void slot_offer_free(struct slot_offer *offer) {
@@ -138,28 +122,28 @@ void slot_offer_free(struct slot_offer *offer) {
 
 /* --- Writing --- */
 
-/* The child waits for a free slot. */
-static bool slot_child_goes_on(void *context) {
-    child_report(child_reported_keys()); /* exits if the server has exited */
-    return true;
+static bool never_waits(void *context) {
+    return false;
 }
-static uint64_t slot_child_keys(void *context) {
-    return child_reported_keys();
+static uint64_t keys_unknown(void *context) {
+    return 0;
 }
 
 char *slot_offer_begin(struct slot_offer *offer, size_t *size) {
-    static const struct pull_writer writer = {.goes_on = slot_child_goes_on, .keys = slot_child_keys};
+    static const struct pull_writer writer = {.goes_on = never_waits, .keys = keys_unknown};
+    must(slot_offer_space(offer) > 0);
     return pull_arena_begin(offer->arena, &writer, size);
 }
 int slot_offer_publish(struct slot_offer *offer, size_t len) {
-    return pull_arena_publish(offer->arena, len);
+    int result = pull_arena_publish(offer->arena, len);
+    if (!result) pull_source_announce(offer);
+    return result ? result : offer->damaged ? -EIO : 0;
 }
 int slot_offer_finish(struct slot_offer *offer) {
-    return pull_arena_finish(offer->arena);
+    int result = pull_arena_finish(offer->arena);
+    offer->complete = !result;
+    return result;
 }
 unsigned slot_offer_space(const struct slot_offer *offer) {
     return pull_arena_free_slots(offer->arena);
-}
-bool slot_offer_is_seen_by_child(void) {
-    return rdma_window_is_seen_by_child();
 }

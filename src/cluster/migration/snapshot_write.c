@@ -7,7 +7,6 @@
 #include "cluster/migration/snapshot.h"
 #include "cluster/migration/source_stream.h"
 #include "formats/rdb.h"
-#include "formats/sink.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -24,18 +23,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
-    AHEAD = 16,         /* keys that are prefetched while others are written */
-    REPORTED_KEYS = 64, /* the child reads the clock once for this many keys */
-    CHILD_NICE = 5,     /* added to its niceness: clients wait for this process, not for the child */
-    /* This process */
     COPY_TURN_US = 200,
     COPY_BUSY_TURN_US = 25,
     COPY_LATE_TURN_US = 5000,
-    COPY_KEYS_MAX = 4096,           /* of a slot, and … */
-    COPY_BYTES_MAX = 1024 * 1024,   /* … bytes of its keys and values: they take about a millisecond */
+    COPY_KEYS_MAX = 4096,           /* of a slot */
     COPY_PENDING_MAX = 1024 * 1024, /* bytes that may wait for the target */
     COPY_OFFERS = 3,                /* chunks that a slot may need */
     EMPTY_SLOTS = 64                /* the clock is read once for this many */
@@ -50,14 +43,16 @@ static void write_chunk_command(struct output *out, const struct snapshot *snaps
     request_write_blob(out, blob);
 }
 
-/* In the child the sink; otherwise the link. */
-static struct output *writer_output(const struct slot_writer *writer) {
-    return writer->sink ? &writer->sink->out : &export_client(writer->snapshot->export)->conn->out;
+static struct output *link_output(const struct snapshot *snapshot) {
+    return &export_client(snapshot->export)->conn->out;
 }
 
-static void write_select(struct output *out, int db) {
+void snapshot_write_select(struct snapshot *snapshot, int db) {
     char number[NUMBER_TEXT_MAX];
-    request_write(out, 2, (struct slice[]){SLICE("SELECT"), {number, format_int64(number, (int64_t)db)}});
+    if (snapshot->writer.selected == db) return;
+    snapshot->writer.selected = db;
+    request_write(link_output(snapshot), 2,
+                  (struct slice[]){SLICE("SELECT"), {number, format_int64(number, (int64_t)db)}});
 }
 
 /* Entries are anywhere in memory, so that each one costs a cache miss, and its value another one. */
@@ -72,174 +67,70 @@ static void prefetch_entry(const struct entry *entry) {
 /* --- Keys --- */
 
 /* Sends or offers what the fragment has. 0 or a negative errno, of the offer. */
-static int writer_send(struct slot_writer *writer) {
-    struct rdb_fragment *fragment = &writer->fragment;
+static int writer_send(struct snapshot *snapshot) {
+    struct rdb_fragment *fragment = &snapshot->writer.fragment;
     if (!fragment->bytes || !rdb_fragment_len(fragment)) return 0;
     struct slice bytes = rdb_fragment_end(fragment);
     fragment->bytes = NULL;
-    if (writer->snapshot->offer) return slot_offer_publish(writer->snapshot->offer, bytes.len);
+    if (snapshot->offer) return slot_offer_publish(snapshot->offer, bytes.len);
     /* Of its own size: many may wait. */
     struct blob *blob = blob_copy(bytes);
-    write_chunk_command(writer_output(writer), writer->snapshot, blob);
+    write_chunk_command(link_output(snapshot), snapshot, blob);
     blob_release(blob);
     return 0;
 }
 
-/* Begins a fragment if none is begun. False: the target must fetch older ones first; a child waits for that. */
-static bool writer_begin(struct slot_writer *writer) {
-    struct rdb_fragment *fragment = &writer->fragment;
-    struct slot_offer *offer = writer->snapshot->offer;
-    if (fragment->bytes) return true;
-    if (!offer) {
+/* Begins a fragment if none is begun. False: the target must fetch older ones first. */
+static bool writer_begin(struct snapshot *snapshot) {
+    struct slot_writer *writer = &snapshot->writer;
+    if (writer->fragment.bytes) return true;
+    if (!snapshot->offer) {
         if (!writer->scratch) writer->scratch = mem_alloc(RDB_FRAGMENT_MAX);
-        rdb_fragment_init(fragment, writer->scratch, RDB_FRAGMENT_MAX);
+        rdb_fragment_init(&writer->fragment, writer->scratch, RDB_FRAGMENT_MAX);
         return true;
     }
-    if (!writer->sink && !slot_offer_space(offer)) return false;
+    if (!slot_offer_space(snapshot->offer)) return false;
     size_t size = 0;
-    char *memory = slot_offer_begin(offer, &size);
-    rdb_fragment_init(fragment, memory, size);
+    char *memory = slot_offer_begin(snapshot->offer, &size);
+    rdb_fragment_init(&writer->fragment, memory, size);
     return true;
 }
 
-/* In the pipe of a child an empty frame tells that its commands are complete. */
-static int write_frame(struct sink *sink, const void *bytes, size_t len);
+/* Bytes that a reference holds would not change if a command changed them, but those that a module has a pointer to do.
+ */
+static bool write_copy(struct output *out, int db, const struct entry *entry) {
+    struct memory_output copy;
+    memory_output_init(&copy); /* refers to nothing */
+    bool written = aof_write_entry(&copy.out, entry, db);
+    if (written) output_write(out, memory_output_slice(&copy));
+    memory_output_free(&copy);
+    return written;
+}
 
-static int writer_commands(struct slot_writer *writer, int db, const struct entry *entry) {
-    struct output *out = writer_output(writer);
-    if (writer->selected != db) write_select(out, db);
-    writer->selected = db;
-    if (!aof_write_entry(out, entry, db)) return -EINVAL; /* a module failed */
-    if (!writer->sink || !writer->snapshot->offer) return 0;
-    int error = sink_flush(writer->sink);
-    return error ? error : write_frame(writer->sink, "", 0);
+static int writer_commands(struct snapshot *snapshot, int db, const struct entry *entry) {
+    struct output *out = link_output(snapshot);
+    snapshot_write_select(snapshot, db);
+    bool written = snapshot->writer.copies ? write_copy(out, db, entry) : aof_write_entry(out, entry, db);
+    return written ? 0 : -EINVAL; /* a module failed */
 }
 
 /* `slot`, `size`: as of rdb_fragment_add(). 0 or a negative errno. */
-static int writer_add(struct slot_writer *writer, int db, const struct entry *entry, unsigned slot,
+static int writer_add(struct snapshot *snapshot, int db, const struct entry *entry, unsigned slot,
                       const struct db_slot_size *size) {
-    struct rdb_fragment *fragment = &writer->fragment;
-    writer->keys++;
-    for (int attempt = 0; writer->snapshot->chunks && attempt < 2 && writer_begin(writer); attempt++) {
+    struct rdb_fragment *fragment = &snapshot->writer.fragment;
+    snapshot->writer.keys++;
+    for (int attempt = 0; snapshot->chunks && attempt < 2 && writer_begin(snapshot); attempt++) {
         if (rdb_fragment_add(fragment, db, entry, slot, size))
-            return rdb_fragment_len(fragment) < RDB_FRAGMENT_FULL ? 0 : writer_send(writer);
+            return rdb_fragment_len(fragment) < RDB_FRAGMENT_FULL ? 0 : writer_send(snapshot);
         if (!rdb_fragment_len(fragment) || !rdb_fragment_takes(entry)) break;
-        int error = writer_send(writer);
+        int error = writer_send(snapshot);
         if (error) return error;
     }
     /* No fragment is large enough for it, or the target must fetch older ones first. */
-    return writer_commands(writer, db, entry);
+    return writer_commands(snapshot, db, entry);
 }
 
-/* --- A child --- */
-
-/* A key of the snapshot. */
-struct next_key {
-    struct entry *entry; /* NULL: none */
-    int db;
-    unsigned slot;
-    bool is_first; /* of its slot, which has this size */
-    struct db_slot_size size;
-};
-
-struct child_writer {
-    struct slot_writer writer;
-    struct sink sink;
-    int error;                    /* of the offer, or of a module that could not write its value */
-    struct next_key ahead[AHEAD]; /* a ring; the oldest one is at `at` */
-    unsigned at;
-};
-
-/* Writes to the pipe; it is full as long as the target is slower. */
-static int write_all(int fd, const char *bytes, size_t len) {
-    while (len) {
-        ssize_t written = write(fd, bytes, len);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return -errno;
-        bytes += written;
-        len -= (size_t)written;
-    }
-    return 0;
-}
-
-static int write_frame(struct sink *sink, const void *bytes, size_t len) {
-    const struct snapshot *snapshot = sink->context;
-    uint64_t head = len;
-    int error = write_all(snapshot->child_fds[0], (const char *)&head, sizeof head);
-    return error < 0 ? error : write_all(snapshot->child_fds[0], bytes, len);
-}
-
-static void note_error(struct child_writer *child, int error) {
-    if (error && !child->error) child->error = error;
-}
-
-static void write_key(struct child_writer *child, const struct next_key *key) {
-    struct slot_writer *writer = &child->writer;
-    note_error(child, writer_add(writer, key->db, key->entry, key->slot, key->is_first ? &key->size : NULL));
-    if (writer->keys % REPORTED_KEYS == 0) child_report(writer->keys);
-    if (!persistence_settings.key_save_delay) return;
-    note_error(child, writer_send(writer));
-    sink_flush(&child->sink);
-    child_report(writer->keys);
-    persistence_delay(persistence_settings.key_save_delay);
-}
-
-/* Writes the oldest key of the ring and puts another one in its place. */
-static void write_ahead(struct child_writer *child, struct next_key key) {
-    struct next_key *oldest = &child->ahead[child->at], *half = &child->ahead[(child->at + AHEAD / 2) % AHEAD];
-    if (oldest->entry && !sink_error(&child->sink)) write_key(child, oldest);
-    *oldest = key;
-    child->at = (child->at + 1) % AHEAD;
-    if (key.entry) prefetch_entry(key.entry);
-    if (half->entry) entry_prefetch_value(half->entry);
-}
-
-static void write_slot(struct child_writer *child, struct db *db, unsigned slot) {
-    struct next_key key = {.db = db_id(db), .slot = slot, .is_first = true, .size = db_slot_size(db, slot)};
-    struct db_iterator *it = db_iterate(db, (int)slot);
-    for (; !sink_error(&child->sink) && (key.entry = db_iterate_next(it)); key.is_first = false)
-        write_ahead(child, key);
-    db_iterate_end(it);
-}
-
-int snapshot_write(struct child_job *job) {
-    static struct child_writer child;
-    struct snapshot *snapshot = container_of(job, struct snapshot, child);
-    struct sink *sink = &child.sink;
-    child.writer = (struct slot_writer){.snapshot = snapshot, .sink = sink, .selected = -1};
-    (void)!nice(CHILD_NICE);
-    rdb_settings.compression = false; /* the peer would have to undo it */
-    static const struct sink_ops frames = {.write = write_frame};
-    if (snapshot->offer)
-        sink_init(sink, &frames, snapshot);
-    else if (snapshot->direct)
-        direct_sink_init(sink, &snapshot->direct_writer);
-    else
-        sink_init_fd(sink, snapshot->child_fds[0]);
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
-        struct db *db = keyspace_db(server.keyspace, id);
-        for (unsigned slot = 0; slot < HASH_SLOTS && !sink_error(sink); slot++)
-            if (slot_bitmap_has(&snapshot->slots, slot) && db_slot_size(db, slot).keys) write_slot(&child, db, slot);
-    }
-    for (int i = 0; i < AHEAD; i++) write_ahead(&child, (struct next_key){.entry = NULL});
-    note_error(&child, writer_send(&child.writer));
-    if (!snapshot->offer)
-        request_write(&sink->out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
-    int error = sink_flush(sink);
-    if (!error) error = child.error;
-    if (!error && snapshot->offer) error = slot_offer_finish(snapshot->offer);
-    if (snapshot->direct) direct_end(&snapshot->direct_writer);
-    mem_free(child.writer.scratch);
-    sink_free(sink);
-    if (error < 0) {
-        log_warning("Write error sending the snapshot of a slot migration: %s", strerror(-error));
-        return 1;
-    }
-    child_report_end();
-    return 0;
-}
-
-/* --- This process, in turns --- */
+/* --- Whole slots --- */
 
 struct copied_key {
     struct entry *entry;
@@ -264,8 +155,7 @@ static size_t snapshot_write_collect(unsigned slot, struct copied_key keys[stati
     return count;
 }
 
-/* Looks at each element: few large ones among many small ones count, too. So does the name of the key. */
-static size_t key_bytes(const struct entry *entry) {
+size_t snapshot_key_bytes(const struct entry *entry) {
     if (entry_type(entry) != TYPE_STRING) return entry_memory(entry, 0, RDB_FRAGMENT_ITEMS);
     return entry_key(entry).len + entry_string_len(entry);
 }
@@ -275,7 +165,7 @@ static bool are_small(const struct copied_key *keys, size_t count) {
     for (size_t i = 0; i < count; i++) entry_prefetch_value(keys[i].entry);
     for (size_t i = 0; i < count; i++) {
         if (!rdb_fragment_takes(keys[i].entry)) return false;
-        bytes += key_bytes(keys[i].entry);
+        bytes += snapshot_key_bytes(keys[i].entry);
         if (bytes > COPY_BYTES_MAX) return false;
     }
     return true;
@@ -288,7 +178,7 @@ static bool copy_keys(struct snapshot *snapshot, unsigned slot, const struct cop
         bool first = keys[i].db != db;
         db = keys[i].db;
         if (first) size = db_slot_size(keyspace_db(server.keyspace, db), slot);
-        if (writer_add(&snapshot->writer, db, keys[i].entry, slot, first ? &size : NULL)) return false;
+        if (writer_add(snapshot, db, keys[i].entry, slot, first ? &size : NULL)) return false;
     }
     return true;
 }
@@ -298,7 +188,7 @@ static size_t pending(const struct snapshot *snapshot) {
 }
 
 static bool has_space(const struct snapshot *snapshot) {
-    size_t most = snapshot->view ? write_pause_resume() : SIZE_MAX;
+    size_t most = snapshot->phase == SNAPSHOT_VIEWS ? write_pause_resume() : SIZE_MAX;
     if (pending(snapshot) > (most < COPY_PENDING_MAX ? most : COPY_PENDING_MAX)) return false;
     return !snapshot->offer || slot_offer_space(snapshot->offer) >= COPY_OFFERS;
 }
@@ -306,6 +196,7 @@ static bool has_space(const struct snapshot *snapshot) {
 static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
     static struct copied_key keys[COPY_KEYS_MAX];
     uint64_t end = clock_monotonic_us() + us;
+    snapshot->writer.copies = held_keys.len > 0;
     while ((snapshot->next = slot_bitmap_next(&snapshot->slots, snapshot->next, true)) < HASH_SLOTS) {
         if (persistence_settings.key_save_delay) return COPY_NEEDS_MOMENT;
         if (!has_space(snapshot)) return COPY_WAITS;
@@ -319,65 +210,84 @@ static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
     return COPY_ENDED;
 }
 
-/* --- This process, with a view --- */
+/* --- The other slots, as they were at one moment --- */
 
 size_t snapshot_added(const struct snapshot *snapshot) {
     uint64_t sent = export_client(snapshot->export)->conn->bytes_out, all = sent + pending(snapshot);
+    size_t read = snapshot_reader_memory(snapshot);
     if (sent < snapshot->stepped) sent = snapshot->stepped;
-    return all > sent ? all - sent : 0;
+    return (all > sent ? all - sent : 0) + (read > READ_AHEAD ? read - READ_AHEAD : 0);
 }
 
-static void give(void *context, int db, const struct entry *entry) {
-    struct snapshot *snapshot = context;
+static bool is_wanted(struct snapshot *snapshot) {
     /* A session of the script debugger has a copy of this state. */
-    if (server.is_child || snapshot->failed || !snapshot->export || !export_client(snapshot->export)) return;
-    if (snapshot->giving) { /* a module changes data while it writes a value: the snapshot cannot be right */
-        snapshot->failed = true;
-        return;
-    }
+    if (server.is_child || snapshot->failed || !snapshot->export || !export_client(snapshot->export)) return false;
+    /* A module changes data while it writes a value: the snapshot cannot be right. */
+    if (snapshot->giving) snapshot->failed = true;
     if (!snapshot->stepping && snapshot_added(snapshot) / LIMITS_MAX > write_pause_limit()) {
         log_warning("Slot migration %s: changes that cannot wait have added %zu MB to the snapshot, which the target "
                     "has not taken",
                     export_text(snapshot->export), snapshot_added(snapshot) >> 20);
         snapshot->failed = true;
-        return;
     }
-    struct slot_place at = {.db = db, .slot = hash_slot(entry_key(entry))};
-    bool first = snapshot->stepping && (at.db != snapshot->last.db || at.slot != snapshot->last.slot);
-    struct db_slot_size size;
-    if (first) size = db_slot_size(keyspace_db(server.keyspace, db), at.slot);
-    if (first) snapshot->last = at;
-    bool compression = rdb_settings.compression;
-    rdb_settings.compression = false;
-    store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
-    snapshot->giving = store_settings.saving = true;
-    if (writer_add(&snapshot->writer, db, entry, at.slot, first ? &size : NULL)) snapshot->failed = true;
-    snapshot->giving = store_settings.saving = false;
-    store_settings.readers--;
-    rdb_settings.compression = compression;
-    if (snapshot->stepping || !snapshot->export || !export_client(snapshot->export)) return;
+    return !snapshot->failed;
+}
+
+static void pause_writes(struct snapshot *snapshot) {
     size_t waiting = snapshot_added(snapshot);
     if (snapshot->paused || waiting <= write_pause_limit()) return;
     char reader[512];
     snprintf(reader, sizeof reader, "slot migration %s", export_text(snapshot->export));
     write_pause_begin(&snapshot->paused, reader, waiting);
-    snapshot->paused_us = clock_monotonic_us();
-    snapshot->paused_out = export_client(snapshot->export)->conn->bytes_out;
+}
+
+void snapshot_give(void *context, int db, const struct entry *entry) {
+    struct snapshot *snapshot = context;
+    if (!is_wanted(snapshot)) return;
+    struct slot_place at = {.db = db, .slot = hash_slot(entry_key(entry))};
+    bool first = snapshot->stepping && (at.db != snapshot->last.db || at.slot != snapshot->last.slot);
+    struct db_slot_size size;
+    if (first) size = db_slot_size(keyspace_db(server.keyspace, db), at.slot);
+    if (first) snapshot->last = at;
+    store_settings.readers++; /* a module that opens a key does not delete it because it has expired */
+    snapshot->giving = store_settings.saving = true;
+    if (writer_add(snapshot, db, entry, at.slot, first ? &size : NULL)) snapshot->failed = true;
+    snapshot->giving = store_settings.saving = false;
+    store_settings.readers--;
+    if (!snapshot->stepping && snapshot->export && export_client(snapshot->export)) pause_writes(snapshot);
 }
 
 void snapshot_view_begin(struct snapshot *snapshot) {
-    struct data_view_reader reader = {.entry = give, .context = snapshot};
+    struct data_view_reader reader = {.entry = snapshot_give,
+                                      .lend = snapshot_lend,
+                                      .recall = snapshot_recall,
+                                      .lend_min = LEND_MIN,
+                                      .lend_min_changed = LEND_MIN_CHANGED,
+                                      .context = snapshot};
     for (unsigned slot = 0; (slot = slot_bitmap_next(&snapshot->slots, slot, true)) < HASH_SLOTS; slot++)
         source_stream_slot(snapshot->export, slot);
+    snapshot->phase = SNAPSHOT_VIEWS;
     snapshot->last.db = -1;
     snapshot->view = data_view_start(server.keyspace, &snapshot->slots, &reader);
+    snapshot_loans_begin();
+    snapshot->writer.copies = true;
     before_held_keys_change();
+    snapshot->writer.copies = false;
+}
+
+/* Ends the view alone: the thread may have made more than is sent. */
+static void view_over(struct snapshot *snapshot) {
+    if (!snapshot->view) return;
+    data_view_end(snapshot->view);
+    snapshot->view = NULL;
+    snapshot_loans_end(snapshot);
 }
 
 void snapshot_view_end(struct snapshot *snapshot) {
     must(!snapshot->giving);
-    if (snapshot->view) data_view_end(snapshot->view);
-    snapshot->view = NULL;
+    snapshot_reader_stop(snapshot); /* it then returns what it reads */
+    view_over(snapshot);
+    snapshot_reader_free(snapshot);
     write_pause_end(&snapshot->paused);
 }
 
@@ -394,20 +304,36 @@ static void pace(struct snapshot *snapshot, uint64_t keys) {
     snapshot->paced_keys = keys;
 }
 
-static enum copy_result view_step(struct snapshot *snapshot) {
-    if (snapshot->failed) return COPY_FAILED;
-    if (snapshot_delay_us(snapshot)) return COPY_DELAYED;
-    if (!has_space(snapshot)) return COPY_WAITS;
+/* Gives a part. */
+static enum copy_result give_part(struct snapshot *snapshot) {
     uint64_t before = snapshot->writer.keys;
-    snapshot->stepping = true;
     bool more = data_view_step(snapshot->view, 0);
-    snapshot->stepping = false;
     if (snapshot->failed || !snapshot->export) return COPY_FAILED; /* a module may have cancelled the job */
     pace(snapshot, snapshot->writer.keys - before);
-    snapshot->stepped = export_client(snapshot->export)->conn->bytes_out + pending(snapshot);
-    if (more) return COPY_GOES_ON;
-    snapshot_view_end(snapshot);
-    return COPY_ENDED;
+    if (!more) view_over(snapshot);
+    return COPY_GOES_ON;
+}
+
+static enum copy_result view_step(struct snapshot *snapshot) {
+    snapshot_loans_collect(snapshot);
+    if (snapshot->failed) return COPY_FAILED;
+    if (!has_space(snapshot)) return COPY_WAITS;
+    enum copy_result result = COPY_GOES_ON;
+    snapshot->stepping = true;
+    if (!snapshot_send_piece(snapshot)) {
+        if (!snapshot->view)
+            result = COPY_ENDED;
+        else if (snapshot_waits_for_loans(snapshot))
+            result = COPY_WAITS;
+        else if (snapshot_delay_us(snapshot))
+            result = COPY_DELAYED;
+        else
+            result = give_part(snapshot);
+    }
+    snapshot->stepping = false;
+    if (result != COPY_FAILED) snapshot->stepped = export_client(snapshot->export)->conn->bytes_out + pending(snapshot);
+    if (result == COPY_ENDED) snapshot_view_end(snapshot);
+    return result;
 }
 
 static enum copy_result copy_view(struct snapshot *snapshot, uint64_t us) {
@@ -432,13 +358,9 @@ enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy, uint64_t us
     uint64_t shortest = busy ? COPY_BUSY_TURN_US : COPY_TURN_US;
     if (us < shortest) us = shortest;
     if (us > COPY_LATE_TURN_US) us = COPY_LATE_TURN_US;
-    bool compression = rdb_settings.compression;
-    rdb_settings.compression = false; /* as in the child */
-    enum copy_result result = snapshot->view ? copy_view(snapshot, us) : copy_slots(snapshot, us);
-    rdb_settings.compression = compression;
+    enum copy_result result = snapshot->phase == SNAPSHOT_VIEWS ? copy_view(snapshot, us) : copy_slots(snapshot, us);
     if (result == COPY_FAILED) return result;
     bool ends = result == COPY_NEEDS_MOMENT || result == COPY_DELAYED || result == COPY_ENDED;
-    return (ends || (busy && result != COPY_WAITS && sends_all(snapshot))) && writer_send(&snapshot->writer)
-               ? COPY_FAILED
-               : result;
+    return (ends || (busy && result != COPY_WAITS && sends_all(snapshot))) && writer_send(snapshot) ? COPY_FAILED
+                                                                                                    : result;
 }

@@ -83,7 +83,7 @@ static size_t held_for_targets(void) {
         size_t input = 0, output = 0;
         if (job->kind == JOB_IMPORT || !link->client) continue;
         if (link->client->conn) conn_memory(link->client->conn, &input, &output);
-        bytes += output + link->backlog.capacity;
+        bytes += output + link->backlog.capacity + link->ahead;
     }
     return bytes;
 }
@@ -97,7 +97,7 @@ void source_stream_start(void) {
 void source_report(const struct slot_export *export, struct client_report *report) {
     const struct job_link *link = link_of(&export->job);
     report->held_output += backlog_bytes(link).len;
-    report->memory += link->backlog.capacity;
+    report->memory += link->backlog.capacity + link->ahead;
     report->output_least = (size_t)repl_settings.backlog_size;
     if (is_snapshotting(export) && link->client->conn) report->output_uncounted = conn_pending(link->client->conn);
 }

@@ -1,8 +1,7 @@
-# Slots that move while the source saves without fork (bgsave-default-method forkless): all of cluster-migration, and
-# what only this method has. seconds: 65
+# The snapshot of slots that move: it is of one moment, whatever commands do meanwhile, and holds nobody for long.
+# seconds: 65
 
-set ::migration_method forkless
-source [file join $::root tests integration cluster-migration.tcl]
+source [file join $::root tests harness slot_migration.tcl]
 
 proc source_field {section name} {dict get [node_info 0 $section] $name}
 proc delay {us} {n 0 config set rdb-key-save-delay $us}
@@ -52,7 +51,7 @@ proc ends_well {slot} {
     migration_is 0 success
 }
 
-start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes cluster-node-timeout 10000}]] {
+start_cluster [list primaries 2 replicas 1 overrides {appendonly yes cluster-node-timeout 10000}] {
     wait_for_cluster_replicas
 
     foreach form {chunks commands} {
@@ -263,7 +262,7 @@ start_cluster [list primaries 2 replicas 1 overrides [by_method {appendonly yes 
 }
 
 set strace [tool strace]
-start_cluster [list primaries 2 overrides [by_method {cluster-node-timeout 10000}]] {
+start_cluster [list primaries 2 overrides {cluster-node-timeout 10000}] {
     test "strace sees the source start no process" {
         if {$::strace eq ""} {skip_test "strace is not installed"}
         large_slot 7
