@@ -180,6 +180,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
                                        .aux_load = aux_load,
                                        .aux_save_triggers = VALKEYMODULE_AUX_BEFORE_RDB | VALKEYMODULE_AUX_AFTER_RDB};
     if (ValkeyModule_Init(ctx, "holding", 1, VALKEYMODULE_APIVER_1) != VALKEYMODULE_OK) return VALKEYMODULE_ERR;
+    ValkeyModule_SetModuleOptions(ctx, VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION);
     methods.free = ValkeyModule_Free; /* not known before */
     type = ValkeyModule_CreateDataType(ctx, "holding-t", 0, &methods);
     own = ValkeyModule_GetDetachedThreadSafeContext(ctx);
