@@ -382,12 +382,14 @@ start_cluster [list primaries 2 overrides [list cluster-node-timeout 20000 enabl
             as_commands $commands
             n 0 config set rdb-key-save-delay 100000
             n 0 debug slotmigration prevent-pause 1
-            n 0 cluster migrateslots slotsrange 8 8 node [node_id 1] slotsrange 7 7 node [node_id 1]
+            n 0 cluster migrateslots slotsrange 7 7 node [node_id 1] slotsrange 8 8 node [node_id 1] ;# 8 goes first
             wait_for_condition 10000 {[states 0] eq {snapshotting waiting-to-snapshot}}
             node_pause 1
             at_test_end {catch {node_resume 1}}
             n 0 config set rdb-key-save-delay 0
-            wait_for_condition 10000 {[states 0] eq {replicating snapshotting}}
+            wait_for_condition 10000 {[states 0] eq {replicating snapshotting}} {
+                fail_assertion [n 0 cluster getslotmigrations]
+            }
             n 0 holding.write
             wait_for_condition 5000 {[n 0 getrange [lindex $names 0] 0 4] eq "wwwww"}
             go_on

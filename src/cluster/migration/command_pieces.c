@@ -126,6 +126,11 @@ static void pieces_make_space(struct output *out, size_t len) {
 
 static void pieces_share(struct output *out, struct blob *blob) {
     struct command_pieces *pieces = (struct command_pieces *)out;
+    if (pieces->copies) {
+        struct blob *copy = blob_copy(blob_slice(blob));
+        blob_release(blob);
+        blob = copy;
+    }
     add_string(pieces->piece, pieces_len(pieces), blob);
     if (pieces->piece->held >= COMMAND_PIECE) pieces_pass(pieces);
 }
@@ -147,7 +152,9 @@ void command_pieces_end(struct command_pieces *pieces) {
         if (!pieces->out.failed) must_equal(pieces_len(pieces), 0);
     }
     command_piece_free(pieces->piece);
+    bool copies = pieces->copies;
     command_pieces_init(pieces, pieces->full, pieces->context);
+    pieces->copies = copies;
 }
 
 void command_pieces_free(struct command_pieces *pieces) {

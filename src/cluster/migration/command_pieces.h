@@ -19,7 +19,7 @@ struct command_piece {
     struct piece_string {
         size_t at; /* in bytes: what precedes the blob */
         struct blob *blob;
-    } *strings;
+    } * strings;
     size_t count, capacity;
 };
 static inline size_t command_piece_memory(const struct command_piece *piece) {
@@ -33,6 +33,7 @@ struct command_pieces {
     /* Receives each piece, and owns it. It may set out.failed: then nothing follows. */
     void (*full)(void *context, struct command_piece *piece);
     void *context;
+    bool copies; /* strings, in place of references */
     /* Private. */
     struct command_piece *piece; /* not complete; its len is that of `out` */
     size_t capacity;

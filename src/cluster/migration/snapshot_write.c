@@ -4,6 +4,7 @@
  * commands SYNCSLOTS CHUNK. For a target that fetches them, fragments are built in the memory of the offer (pull.h). A
  * key that is too large for a fragment is written as commands in either case, so that the target serves its clients in
  * between. */
+#include "cluster/migration/command_pieces.h"
 #include "cluster/migration/snapshot.h"
 #include "cluster/migration/source_stream.h"
 #include "formats/rdb.h"
@@ -96,14 +97,20 @@ static bool writer_begin(struct snapshot *snapshot) {
     return true;
 }
 
+static void write_piece(void *context, struct command_piece *piece) {
+    command_piece_write(piece, context);
+    command_piece_free(piece);
+}
+
 /* Bytes that a reference holds would not change if a command changed them, but those that a module has a pointer to do.
  */
 static bool write_copy(struct output *out, int db, const struct entry *entry) {
-    struct memory_output copy;
-    memory_output_init(&copy); /* refers to nothing */
-    bool written = aof_write_entry(&copy.out, entry, db);
-    if (written) output_write(out, memory_output_slice(&copy));
-    memory_output_free(&copy);
+    struct command_pieces pieces;
+    command_pieces_init(&pieces, write_piece, out);
+    pieces.copies = true;
+    bool written = aof_write_entry(&pieces.out, entry, db);
+    if (written) command_pieces_end(&pieces);
+    command_pieces_free(&pieces);
     return written;
 }
 
