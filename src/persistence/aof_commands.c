@@ -10,7 +10,6 @@
 #include "persistence/aof_private.h"
 #include "persistence/persistence.h"
 #include "resp/request.h"
-#include "server/process/child.h"
 #include "server/cluster_hooks.h"
 #include "server/script_hooks.h"
 #include "store/extension.h"
@@ -414,7 +413,6 @@ struct aof_text_writer {
     struct sink *sink;
     struct aof_entries entries;
     int error; /* a module could not write a key */
-    uint64_t keys;
 };
 
 /* The visible keys, or those of a slot. */
@@ -422,7 +420,6 @@ static void write_keys(struct aof_text_writer *writer, struct db *db, int slot) 
     struct db_iterator *it = db_iterate(db, slot);
     for (struct entry *entry; !writer->error && !sink_error(writer->sink) && (entry = db_iterate_next(it));) {
         writer->error = aof_entries_add(&writer->entries, db_id(db), entry);
-        child_report(++writer->keys);
         if (persistence_settings.key_save_delay) persistence_delay(persistence_settings.key_save_delay);
     }
     db_iterate_end(it);

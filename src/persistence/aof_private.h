@@ -35,7 +35,7 @@ struct aof {
     bool rewrite_scheduled, rewrite_failed;
     int64_t rewrite_started_ms; /* 0: none is running */
     int64_t rewrite_seconds;    /* duration of the last rewrite; -1: none so far */
-    uint64_t rewrites, failures_in_a_row, last_cow;
+    uint64_t rewrites, failures_in_a_row;
     int64_t retry_at_ms; /* after repeated failures the cron waits until then; 0: not waiting */
     int retry_minutes;   /* the length of the last wait */
 };

@@ -1,8 +1,7 @@
 /* aof_rewrite.c: replaces the files, which grow with every write, by one that has the data set.
  *
  *     1  The main thread creates a new incremental file and appends it to the manifest. Changes go there from now on.
- *     2  A background save (background_save.h) writes the data set of this moment to temp-rewriteaof-bg-PID.aof: a
- *        child process or a thread, as bgsave-default-method says. PID is that of the process that writes.
+ *     2  A background save (background_save.h) writes the data set of this moment to temp-rewriteaof-bg-PID.aof.
  *     3  The main thread renames it, and saves a manifest with this base and the new incremental file.
  *     4  The files that they replace are deleted.
  *
@@ -82,31 +81,18 @@ static struct {
     bool cancelled;     /* its result is dropped, even if it succeeds */
 } rewrite;
 
-static void name_temporary(pid_t pid) {
-    snprintf(rewrite.temporary, sizeof rewrite.temporary, "temp-rewriteaof-bg-%d.aof", (int)pid);
-}
-
 static void log_write_error(int error) {
     if (error != -ECANCELED) log_warning("Write error while rewriting the append-only file: %s", strerror(-error));
 }
 
-/* In the child, which tells modules itself, or on the thread. */
+/* On the thread. */
 static int rewrite_begin(struct background_save *save, struct sink *sink) {
-    bool child = save->method == SAVE_FORK;
-    if (child) {
-        name_temporary(getpid());
-        rewrite.file.directory = AT_FDCWD;
-        server_event(EVENT_PERSISTENCE, PERSISTENCE_AOF_START, NULL);
-    }
     int error = base_open(&rewrite.file, sink);
-    if (error && child) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
     if (error) log_write_error(error);
     return error;
 }
 static int rewrite_end(struct background_save *save, struct sink *sink, int error) {
     error = base_close(&rewrite.file, sink, error);
-    if (save->method == SAVE_FORK)
-        server_event(EVENT_PERSISTENCE, error ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
     if (error)
         log_write_error(error);
     else
@@ -197,12 +183,8 @@ static void rewrite_ends(int status, int signal) {
             return;
         }
         aof_rewrite_failed();
-    } else if (signal == CHILD_KILL_SIGNAL) {
-        /* Killed by the server: not a failure. */
-        log_notice("Background AOF rewrite was stopped by the server");
     } else if (signal) {
-        log_warning("Background AOF rewrite terminated by signal %d", signal);
-        aof_rewrite_failed();
+        log_notice("Background AOF rewrite was stopped by the server"); /* not a failure */
     } else {
         log_warning("Background AOF rewrite terminated with error");
         aof_rewrite_failed();
@@ -213,17 +195,15 @@ static void rewrite_ends(int status, int signal) {
 }
 
 static void rewrite_done(struct background_save *save, int status, int signal) {
-    bool forked = save->method == SAVE_FORK;
     if (rewrite.cancelled)
         signal = CHILD_KILL_SIGNAL;
-    else if (signal == CHILD_KILL_SIGNAL && !forked) /* the data set was replaced: the next rewrite has the new one */
+    else if (signal) /* the data set was replaced: the next rewrite has the new one */
         aof.rewrite_scheduled = true;
     aof.rewrite_seconds = (clock_mono_ms() - aof.rewrite_started_ms) / 1000;
     aof.rewrite_started_ms = 0;
-    aof.last_cow = forked ? child_last_cow() : 0;
     rewrite_ends(status, signal);
     /* Last: a module that hears of it may start another rewrite, or end it. */
-    if (!forked) server_event(EVENT_PERSISTENCE, status || signal ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
+    server_event(EVENT_PERSISTENCE, status || signal ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
 }
 
 /* --- Starting --- */
@@ -271,51 +251,44 @@ static int directory_open(void) {
 static const struct background_save_ops rewrite_ops = {
     .begin = rewrite_begin, .end = rewrite_end, .done = rewrite_done};
 
-static int rewrite_start(enum save_method method) {
+static int rewrite_start(void) {
     rewrite.as_rdb = aof_settings.rdb_preamble;
     int error = directory_open();
     if (error) return error;
-    name_temporary(getpid());
+    snprintf(rewrite.temporary, sizeof rewrite.temporary, "temp-rewriteaof-bg-%d.aof", (int)getpid());
     process_unfinished_file(rewrite.file.directory, rewrite.temporary);
-    rewrite.save = (struct background_save){.ops = &rewrite_ops,
-                                            .kind = CHILD_AOF,
-                                            .title = "valkey-aof-rewrite",
-                                            .log_name = "AOF rewrite",
-                                            .content = base_content(rewrite.as_rdb)};
-    error = background_save_start(&rewrite.save, method);
+    rewrite.save = (struct background_save){
+        .ops = &rewrite_ops, .kind = CHILD_AOF, .content = base_content(rewrite.as_rdb)};
+    error = background_save_start(&rewrite.save);
     if (error) directory_close();
     return error;
 }
 
 int aof_rewrite_start(void) {
-    enum save_method method = background_save_method(SAVE_DEFAULT);
-    bool forks = method == SAVE_FORK;
     if (child_active()) return -EBUSY;
-    if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_AOF_START, NULL);
+    server_event(EVENT_PERSISTENCE, PERSISTENCE_AOF_START, NULL);
     if (child_active()) return -EBUSY; /* a module has started one */
     /* From here to background_save_start() nothing changes the data: each change is in the base or in the new file. */
     int error = begin_file();
     if (error) {
         aof_rewrite_failed();
-        if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
+        server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
         return error;
     }
     aof.rewrite_scheduled = false;
     aof.rewrite_started_ms = clock_mono_ms();
     rewrite.cancelled = false;
-    error = rewrite_start(method);
+    error = rewrite_start();
     if (error) {
         aof.rewrite_started_ms = 0;
         start_again();
-        log_warning("Can't rewrite append only file in background: %s%s", forks ? "fork: " : "", strerror(-error));
+        log_warning("Can't rewrite append only file in background: %s", strerror(-error));
         aof_rewrite_failed();
-        if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
+        server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
         return error;
     }
     aof.rewrites++;
-    if (forks) name_temporary(rewrite.save.pid);
-    log_notice("Background append only file rewriting started by pid %d%s", (int)rewrite.save.pid,
-               forks ? "" : ", without fork");
+    log_notice("Background append only file rewriting started by pid %d, without fork", (int)rewrite.save.pid);
     return 0;
 }
 
@@ -326,9 +299,6 @@ bool aof_rewrite_running(void) {
 void aof_rewrite_cancel(void) {
     if (!aof_rewrite_running()) return;
     rewrite.cancelled = true;
-    if (rewrite.save.method == SAVE_FORK)
-        child_kill_wait(); /* a killed child ends at once; the thread of a save may wait for the disk */
-    else
-        child_kill();
+    child_kill(); /* does not wait: the thread may wait for the disk */
     aof.rewrite_scheduled = false;
 }

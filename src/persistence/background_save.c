@@ -1,7 +1,6 @@
-/* background_save.c: see background_save.h. What the methods have in common, and the method fork. */
+/* background_save.c: see background_save.h. */
 #include "persistence/background_save.h"
 #include "formats/rdb.h"
-#include "lib/structures/linked_list.h"
 #include "lib/system/random.h"
 #include "persistence/aof_private.h"
 #include "persistence/forkless.h"
@@ -14,7 +13,7 @@
 #include <unistd.h>
 
 void background_save_data_leaves(void) {
-    if (child_kind() == CHILD_RDB || forkless_running()) child_kill();
+    if (forkless_running()) child_kill();
 }
 
 void persistence_delay(int microseconds) {
@@ -26,19 +25,8 @@ void persistence_delay(int microseconds) {
 
 /* --- The data --- */
 
-struct saving {
-    struct sink *sink;
-    uint64_t keys;
-    bool streamed;
-};
-static void key_saved(void *context) {
-    struct saving *saving = context;
-    if (saving->streamed && persistence_settings.key_save_delay > 0) sink_flush(saving->sink);
+static void key_saved(void) {
     persistence_delay(persistence_settings.key_save_delay);
-    child_report(++saving->keys);
-}
-static void progress(void *context, uint64_t keys, uint64_t bytes) {
-    child_report(keys);
 }
 
 /* The file stores the access data that maxmemory-policy uses. */
@@ -60,68 +48,18 @@ struct rdb_save_params save_params(struct rdb_aux aux[static SAVE_AUX_MAX], cons
     return params;
 }
 
-static int write_rdb(struct sink *sink, const struct save_content *content) {
+int save_write(struct sink *sink, const struct save_content *content) {
+    if (content->format == SAVE_COMMANDS) return aof_commands_write(sink, server.keyspace);
     struct rdb_aux aux[SAVE_AUX_MAX];
-    struct saving saving = {.sink = sink, .streamed = content->streamed};
     struct rdb_save_params params = save_params(aux, content);
-    params.progress = progress;
     params.key_saved = persistence_settings.key_save_delay ? key_saved : NULL;
-    params.context = &saving;
     return rdb_save(sink, server.keyspace, &params);
 }
 
-int save_write(struct sink *sink, const struct save_content *content) {
-    return content->format == SAVE_COMMANDS ? aof_commands_write(sink, server.keyspace) : write_rdb(sink, content);
-}
+/* --- In the background --- */
 
-/* --- The child --- */
-
-static struct background_save *save_of_job(struct child_job *job) {
-    return container_of(job, struct background_save, job);
-}
-
-static int save_child(struct child_job *job) {
-    struct background_save *save = save_of_job(job);
-    struct sink sink;
-    if (save->content.uncompressed) rdb_settings.compression = false;
-    if (save->ops->begin(save, &sink) < 0) return 1;
-    if (save->ops->end(save, &sink, save_write(&sink, &save->content)) < 0) return 1;
-    child_report_end();
-    if (save->ops->leave) save->ops->leave(save);
-    return 0;
-}
-
-static void save_child_done(struct child_job *job, int status, int signal) {
-    struct background_save *save = save_of_job(job);
-    save->ops->done(save, status, signal);
-}
-
-static int start_child(struct background_save *save) {
-    save->job = (struct child_job){.kind = save->kind,
-                                   .title = save->title,
-                                   .log_name = save->log_name,
-                                   .keep = save->keep,
-                                   .keep_count = save->keep_count,
-                                   .run = save_child,
-                                   .done = save_child_done};
-    pid_t pid = child_start(&save->job);
-    if (pid < 0) return (int)pid;
-    save->pid = pid;
-    save->keys_total = save->job.keys_total;
-    return 0;
-}
-
-/* --- Both --- */
-
-enum save_method background_save_method(enum save_method method) {
-    if (method == SAVE_DEFAULT) method = (enum save_method)persistence_settings.save_method;
-    return persistence_settings.forkless_enabled ? method : SAVE_FORK;
-}
-
-int background_save_start(struct background_save *save, enum save_method method) {
-    if (child_active()) return -EBUSY;
-    save->method = background_save_method(method);
-    return save->method == SAVE_FORKLESS ? forkless_start(save) : start_child(save);
+int background_save_start(struct background_save *save) {
+    return child_active() ? -EBUSY : forkless_start(save);
 }
 
 bool background_save_holds_writes(const struct background_save *save) {
@@ -129,11 +67,9 @@ bool background_save_holds_writes(const struct background_save *save) {
 }
 
 uint64_t background_save_keys(const struct background_save *save) {
-    return save->method == SAVE_FORKLESS ? forkless_keys(save) : child_reported_keys();
+    return forkless_keys(save);
 }
 
-bool background_save_goes_on(struct background_save *save) {
-    if (save->method == SAVE_FORKLESS) return forkless_goes_on(save);
-    child_report(child_reported_keys()); /* exits if the server has exited */
-    return true;
+bool background_save_goes_on(const struct background_save *save) {
+    return forkless_goes_on(save);
 }

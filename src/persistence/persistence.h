@@ -1,14 +1,14 @@
 /* persistence.h: persistence: snapshots (RDB files), the append-only file, and loading them at start.
  *
- *   background_save.h  writes the data set of one moment for the two below and for replication, by one of two methods:
- *                      in a child process, or in the server while commands are executed (forkless.h)
+ *   background_save.h  writes the data set of one moment for the two below and for replication, while the server
+ *                      executes commands (forkless.h)
  *   snapshot.h         writes it to `dbfilename`, in the background (BGSAVE) or while nothing else happens (SAVE)
  *   save_points.h      when a snapshot is due
  *   aof.h              appends each write to the append-only file, rewrites and loads it
  *   loading.h          loads a file while clients get the error LOADING
  *
- * A snapshot never damages the previous one: it is written to temp-PID.rdb or temp-forkless-PID.rdb, synced to disk,
- * and then renamed.
+ * A snapshot never damages the previous one: it is written to temp-PID.rdb (SAVE) or temp-forkless-PID.rdb (BGSAVE),
+ * synced to disk, and then renamed.
  *
  * Main thread only, except for the jobs of aof_sync.c. persistence_feature lists the tables and parts. */
 #pragma once
@@ -24,8 +24,6 @@ struct persistence_settings {
     bool incremental_fsync, stop_writes_on_error;
     int sanitize;                       /* enum sanitize_level */
     int key_save_delay, key_load_delay; /* microseconds; negative -n: one microsecond every n keys, on average */
-    int save_method;                    /* bgsave-default-method: enum save_method */
-    bool forkless_enabled;              /* forkless-infrastructure-enabled */
     int64_t forkless_buffer_limit;      /* bytes */
     int loading_interval;               /* bytes loaded between two turns of the event loop */
 };

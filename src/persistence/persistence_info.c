@@ -24,8 +24,8 @@ static void write_child(struct output *out) {
     info_line(out, "current_save_keys_total:%llu", ull(progress.keys_total));
 }
 
-static const char *method_name(enum save_method method) {
-    return method == SAVE_FORK ? "fork" : method == SAVE_FORKLESS ? "forkless" : "none";
+static const char *method_name(bool any) {
+    return any ? "forkless" : "none";
 }
 
 static void write_snapshots(struct output *out) {
@@ -40,7 +40,7 @@ static void write_snapshots(struct output *out) {
     info_line(out, "rdb_current_bgsave_time_sec:%lld",
               running ? (long long)((clock_mono_ms() - started_ms) / 1000) : -1LL);
     info_line(out, "rdb_saves:%llu", ull(s->saves));
-    info_line(out, "rdb_last_cow_size:%llu", ull(s->last_cow));
+    info_line(out, "rdb_last_cow_size:0"); /* a save copies no pages */
     info_line(out, "rdb_last_load_keys_expired:%llu", ull(loading_state.last_expired));
     info_line(out, "rdb_last_load_keys_loaded:%llu",
               ull(server.loading ? loading_state.keys : loading_state.last_keys));
@@ -50,9 +50,8 @@ static void write_snapshots(struct output *out) {
 static void write_methods(struct output *out) {
     struct forkless_stats forkless = forkless_stats();
     bool saves = child_kind() == CHILD_RDB || child_kind() == CHILD_REPLICATION;
-    enum save_method current = !saves ? SAVE_DEFAULT : forkless_running() ? SAVE_FORKLESS : SAVE_FORK;
-    info_line(out, "rdb_current_bgsave_type:%s", method_name(current));
-    info_line(out, "rdb_last_bgsave_type:%s", method_name(snapshot_state.last_method));
+    info_line(out, "rdb_current_bgsave_type:%s", method_name(saves));
+    info_line(out, "rdb_last_bgsave_type:%s", method_name(snapshot_state.last_try_ms));
     info_line(out, "forkless_estimated_seconds_remaining:%lld", (long long)forkless.seconds_left);
     info_line(out, "forkless_waiting_bytes:%llu", ull(forkless.waiting));
     info_line(out, "forkless_write_pauses:%llu", ull(forkless.pauses));

@@ -19,7 +19,21 @@ static const struct config_name version_checks[] = {
 static const struct config_name sanitize_levels[] = {
     {"no", SANITIZE_NO}, {"yes", SANITIZE_YES}, {"clients", SANITIZE_CLIENTS}, {NULL, 0}};
 
-static const struct config_name save_methods[] = {{"fork", SAVE_FORK}, {"forkless", SAVE_FORKLESS}, {NULL, 0}};
+/* Two options of Valkey 9.2 with one value each: no save forks. */
+static int save_method;
+static bool forkless_enabled;
+static const struct config_name save_methods[] = {{"forkless", 0}, {NULL, 0}};
+
+static const char *check_save_method(const struct config_option *option, struct slice text) {
+    return slice_is(text, "fork") ? "This server saves without fork, which needs no memory for a second copy of the "
+                                    "data: use forkless, or leave the option out"
+                                  : NULL;
+}
+static const char *check_forkless_enabled(const struct config_option *option, struct slice text) {
+    return slice_is(text, "no") ? "This server has no other way to save than without fork: use yes, or leave the "
+                                  "option out"
+                                : NULL;
+}
 
 const struct config_option persistence_options[] = {
     {.name = "save",
@@ -48,10 +62,10 @@ const struct config_option persistence_options[] = {
     {OPTION("loading-process-events-interval-bytes", CONFIG_INT, &persistence_settings.loading_interval, "2097152"),
      .flags = CONFIG_HIDDEN, .min = 1024, .max = INT32_MAX},
     /* Valkey 9.1 does not have the next two, nor any version the last. */
-    {OPTION("bgsave-default-method", CONFIG_ENUM, &persistence_settings.save_method, "fork"), .flags = CONFIG_HIDDEN,
-     .names = save_methods},
-    {OPTION("forkless-infrastructure-enabled", CONFIG_BOOL, &persistence_settings.forkless_enabled, "yes"),
-     .flags = CONFIG_HIDDEN},
+    {OPTION("bgsave-default-method", CONFIG_ENUM, &save_method, "forkless"), .flags = CONFIG_HIDDEN,
+     .names = save_methods, .check = check_save_method},
+    {OPTION("forkless-infrastructure-enabled", CONFIG_BOOL, &forkless_enabled, "yes"), .flags = CONFIG_HIDDEN,
+     .check = check_forkless_enabled},
     {OPTION("forkless-buffer-limit", CONFIG_MEMORY, &persistence_settings.forkless_buffer_limit, "64mb"),
      .flags = CONFIG_HIDDEN, .min = 0, .max = INT64_MAX},
     {.name = NULL},

@@ -30,8 +30,8 @@ struct snapshot_state snapshot_state = {.last_seconds = -1};
 
 /* Where a save writes. Does not change during it. */
 struct snapshot_file {
-    /* AT_FDCWD, or a descriptor of the working directory of the start, for a thread: CONFIG SET dir changes the working
-     * directory meanwhile. */
+    /* AT_FDCWD, or in the background a descriptor of the working directory of the start: CONFIG SET dir changes the
+     * working directory meanwhile. */
     int directory;
     char directory_name[PATH_MAX]; /* for the log */
     char temp[TEMP_NAME_MAX];
@@ -120,24 +120,6 @@ static void set_failed(bool failed) {
     dispatch_set_filter(&write_filter, failed);
 }
 
-/* In the child, or in the server by SAVE. */
-static int file_begin_alone(const struct snapshot_file *file, struct sink *sink) {
-    process_unfinished_file(file->directory, file->temp);
-    server_event(EVENT_PERSISTENCE, server.is_child ? PERSISTENCE_RDB_START : PERSISTENCE_SYNC_RDB_START, NULL);
-    int error = file_begin(file, sink);
-    if (error) process_finished_file(file->temp);
-    if (error) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
-    return error;
-}
-
-static int file_end_alone(const struct snapshot_file *file, struct background_save *save, struct sink *sink,
-                          int error) {
-    error = file_end(file, save, sink, error);
-    process_finished_file(file->temp);
-    server_event(EVENT_PERSISTENCE, error < 0 ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
-    return error;
-}
-
 void snapshot_saved(void) {
     snapshot_state.last_save_ms = clock_ms();
     snapshot_state.saved_ms = clock_mono_ms();
@@ -147,12 +129,17 @@ int snapshot_save_as(const char *name) {
     struct sink sink;
     struct snapshot_file file;
     file_init(&file, name);
-    int error = file_begin_alone(&file, &sink);
-    return error ? error : file_end_alone(&file, NULL, &sink, save_write(&sink, &(struct save_content){0}));
+    process_unfinished_file(file.directory, file.temp);
+    server_event(EVENT_PERSISTENCE, PERSISTENCE_SYNC_RDB_START, NULL);
+    int error = file_begin(&file, &sink);
+    if (!error) error = file_end(&file, NULL, &sink, save_write(&sink, &(struct save_content){0}));
+    process_finished_file(file.temp);
+    server_event(EVENT_PERSISTENCE, error < 0 ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
+    return error;
 }
 
 int snapshot_save(void) {
-    if (snapshot_running()) child_kill_wait(); /* the child would replace the file by older data */
+    if (snapshot_running()) child_kill_wait(); /* it would replace the file by older data */
     int result = snapshot_save_as(persistence_settings.file_name);
     if (result < 0) return result;
     server.dirty = 0;
@@ -170,25 +157,12 @@ const char *snapshot_path(void) {
     return saving_path;
 }
 
-/* In the child, or on the thread. */
+/* On the thread. */
 static int snapshot_begin(struct background_save *save, struct sink *sink) {
-    if (save->method == SAVE_FORKLESS) return file_begin(&saving_file, sink);
-    snprintf(saving_file.temp, sizeof saving_file.temp, "temp-%d.rdb", (int)getpid());
-    return file_begin_alone(&saving_file, sink);
+    return file_begin(&saving_file, sink);
 }
-
 static int snapshot_end(struct background_save *save, struct sink *sink, int error) {
-    return save->method == SAVE_FORKLESS ? file_end(&saving_file, save, sink, error)
-                                         : file_end_alone(&saving_file, save, sink, error);
-}
-
-static void remove_temp_file(pid_t pid) {
-    char name[2 * PATH_MAX];
-    snprintf(name, sizeof name, "%.*stemp-%d.rdb", (int)(strrchr(saving_path, '/') + 1 - saving_path), saving_path,
-             (int)pid);
-    uint64_t began = ticks_now();
-    unlink(name);
-    latency_event("rdb-unlink-temp-file", ticks_to_us(ticks_now() - began));
+    return file_end(&saving_file, save, sink, error);
 }
 
 static struct list listeners = LIST_INIT(listeners);
@@ -197,118 +171,73 @@ void snapshot_listen(struct snapshot_listener *listener) {
     list_add_listener(&listeners, &listener->link);
 }
 
-static void save_ends(void) {
-    snapshot_state.last_seconds = (clock_mono_ms() - snapshot_state.started_ms) / 1000;
-    snapshot_state.started_ms = 0;
-}
-static void save_failed(void) {
-    log_warning("Background saving error");
-    set_failed(true);
-}
-static void save_succeeded(uint64_t cow) {
-    log_notice("Background saving terminated with success");
-    /* FLUSHALL may have reset it in the meantime. */
-    server.dirty -= server.dirty < snapshot_state.changes_before ? server.dirty : snapshot_state.changes_before;
-    snapshot_saved();
-    snapshot_state.last_cow = cow;
-    set_failed(false);
-}
-static void child_done(const struct background_save *save, int status, int signal) {
-    if (signal) {
-        log_warning("Background saving terminated by signal %d", signal);
-        remove_temp_file(save->pid);
-        if (signal != CHILD_KILL_SIGNAL) set_failed(true); /* the server itself sends CHILD_KILL_SIGNAL */
-    } else if (status) {
-        save_failed();
-    } else {
-        save_succeeded(child_last_cow());
-    }
-}
-
-static void thread_ends(void) {
+static void directory_close(void) {
     process_finished_file(saving_file.temp);
     close(saving_file.directory);
 }
-static void thread_done(int status, int signal) {
-    thread_ends();
-    if (signal)
-        log_warning("Background saving cancelled");
-    else if (status)
-        save_failed();
-    else
-        save_succeeded(0);
-    server_event(EVENT_PERSISTENCE, status || signal ? PERSISTENCE_FAILED : PERSISTENCE_ENDED, NULL);
-}
 
 static void snapshot_done(struct background_save *save, int status, int signal) {
-    save_ends();
-    if (save->method == SAVE_FORKLESS)
-        thread_done(status, signal);
-    else
-        child_done(save, status, signal);
-    listeners_call(&listeners, struct snapshot_listener, done, !signal && !status);
+    bool success = !status && !signal;
+    snapshot_state.last_seconds = (clock_mono_ms() - snapshot_state.started_ms) / 1000;
+    snapshot_state.started_ms = 0;
+    directory_close();
+    if (signal) {
+        log_warning("Background saving cancelled");
+    } else if (status) {
+        log_warning("Background saving error");
+        set_failed(true);
+    } else {
+        log_notice("Background saving terminated with success");
+        /* FLUSHALL may have reset it in the meantime. */
+        server.dirty -= server.dirty < snapshot_state.changes_before ? server.dirty : snapshot_state.changes_before;
+        snapshot_saved();
+        set_failed(false);
+    }
+    server_event(EVENT_PERSISTENCE, success ? PERSISTENCE_ENDED : PERSISTENCE_FAILED, NULL);
+    listeners_call(&listeners, struct snapshot_listener, done, success);
 }
 
 static const struct background_save_ops snapshot_ops = {
     .begin = snapshot_begin, .end = snapshot_end, .done = snapshot_done};
-static struct background_save saving = {
-    .ops = &snapshot_ops, .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB"};
+static struct background_save saving = {.ops = &snapshot_ops, .kind = CHILD_RDB};
 
 bool snapshot_running(void) {
     return child_kind() == CHILD_RDB;
 }
 
-/* The child of a fork names the file and keeps the working directory. */
-static int thread_begins(void) {
+static int save_begin(void) {
     /* SAVE to another file may write temp-PID.rdb meanwhile. */
     snprintf(saving_file.temp, sizeof saving_file.temp, "temp-forkless-%d.rdb", (int)getpid());
     saving_file.directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (saving_file.directory < 0) return -errno;
     process_unfinished_file(saving_file.directory, saving_file.temp);
-    return 0;
-}
-
-static int start_by(enum save_method method) {
-    if (method != SAVE_FORKLESS) return background_save_start(&saving, method);
-    int error = thread_begins();
-    if (error) return error;
-    error = background_save_start(&saving, method);
-    if (error) thread_ends();
+    int error = background_save_start(&saving);
+    if (error) directory_close();
     return error;
 }
 
-static int start(enum save_method method, const struct save_content *content) {
+int snapshot_start(const struct save_content *content) {
     if (child_active()) return -EBUSY;
-    method = background_save_method(method);
-    bool forks = method == SAVE_FORK; /* then the child tells modules */
-    if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_RDB_START, NULL);
+    server_event(EVENT_PERSISTENCE, PERSISTENCE_RDB_START, NULL);
     if (child_active()) return -EBUSY; /* a module has started one */
     file_init(&saving_file, persistence_settings.file_name);
     snprintf(saving_path, sizeof saving_path, "%s/%s",
              strcmp(saving_file.directory_name, "unknown") ? saving_file.directory_name : ".", saving_file.name);
     snapshot_state.saves++;
-    snapshot_state.last_method = method;
     snapshot_state.last_try_ms = clock_mono_ms();
     snapshot_state.changes_before = server.dirty;
     saving.content = *content;
-    int error = start_by(method);
+    int error = save_begin();
     if (error) {
-        log_warning("Can't save in background: %s%s", forks ? "fork: " : "", strerror(-error));
-        if (!forks) server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
+        log_warning("Can't save in background: %s", strerror(-error));
+        server_event(EVENT_PERSISTENCE, PERSISTENCE_FAILED, NULL);
         set_failed(true);
         return error;
     }
-    log_notice("Background saving started by pid %d%s", (int)saving.pid, forks ? "" : ", without fork");
+    log_notice("Background saving started by pid %d, without fork", (int)saving.pid);
     snapshot_state.scheduled = false;
     snapshot_state.started_ms = clock_mono_ms();
     return 0;
-}
-
-int snapshot_start(enum save_method method) {
-    return start(method, &(struct save_content){0});
-}
-int snapshot_start_with(const struct save_content *content) {
-    return start(SAVE_DEFAULT, content);
 }
 
 static void snapshot_cron(void) {
@@ -318,9 +247,9 @@ static void snapshot_cron(void) {
     const struct save_point *due = save_point_due(server.dirty, (now - snapshot_state.saved_ms) / 1000);
     if (due) {
         log_notice("%lld changes in %lld seconds. Saving...", (long long)due->changes, (long long)due->seconds);
-        snapshot_start(SAVE_DEFAULT);
+        snapshot_start(&(struct save_content){0});
     } else if (snapshot_state.scheduled) {
-        snapshot_start(snapshot_state.scheduled_method);
+        snapshot_start(&(struct save_content){0});
     }
 }
 

@@ -11,11 +11,9 @@ struct snapshot_state {
     /* clock_mono_ms(): the same; the start of the last background save; of the running one, 0: none is running. */
     int64_t saved_ms, last_try_ms, started_ms;
     int64_t last_seconds;                           /* duration of the last background save; -1: none so far */
-    uint64_t last_cow;                              /* copy-on-write bytes of the last background save */
     uint64_t changes_before;                        /* server.dirty when the running background save started */
     bool failed;                                    /* the last background save failed */
     bool scheduled;                                 /* a background save starts when no other child runs */
-    enum save_method scheduled_method, last_method; /* of the last background save; SAVE_DEFAULT: none so far */
 };
 extern struct snapshot_state snapshot_state;
 void snapshot_saved(void); /* the data are those of the file */
@@ -30,13 +28,12 @@ void snapshot_listen(struct snapshot_listener *listener);
 /* Whether writes of clients are refused (MISCONF) because the last background save failed. Commands of the primary's
  * stream are not refused; apply.c calls this itself. */
 bool snapshot_refuses_writes(void);
-/* Saves to another file in this process, or in a child; the data count as not saved. 0 or a negative errno. */
+/* Saves to another file, and executes no commands meanwhile; the data count as not saved. 0 or a negative errno. */
 int snapshot_save_as(const char *name);
-/* SAVE: saves in this process. Kills a running background save. */
+/* SAVE: executes no commands meanwhile. Ends a running background save. */
 int snapshot_save(void);
-/* BGSAVE. Logs failures. 0 or a negative errno: -EBUSY if a child is running. */
-int snapshot_start(enum save_method method);
-int snapshot_start_with(const struct save_content *content); /* by bgsave-default-method */
-bool snapshot_running(void);                                 /* a background save, by any method */
+/* BGSAVE: `content` all zeros. Logs failures. 0 or a negative errno: -EBUSY if a save or child is running. */
+int snapshot_start(const struct save_content *content);
+bool snapshot_running(void); /* a background save */
 /* The file of the running or last background save, whatever CONFIG SET has made of dir and dbfilename since. */
 const char *snapshot_path(void);

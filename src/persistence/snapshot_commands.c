@@ -36,18 +36,18 @@ static void cancel(struct call *call) {
 
 static void bgsave_run(struct call *call) {
     struct slice option = call->argc == 2 ? call->argv[1] : SLICE("");
-    bool schedule = slice_is(option, "schedule"), forkless = slice_is(option, "forkless");
-    enum save_method method = forkless ? SAVE_FORKLESS : slice_is(option, "fork") ? SAVE_FORK : SAVE_DEFAULT;
+    bool schedule = slice_is(option, "schedule");
     if (slice_is(option, "cancel")) {
         cancel(call);
         return;
     }
-    if (call->argc > 2 || (call->argc == 2 && !schedule && method == SAVE_DEFAULT)) {
-        reply_syntax_error(call->reply);
+    if (call->argc == 2 && slice_is(option, "fork")) {
+        reply_error(call->reply, "ERR This server saves without fork, which needs no memory for a second copy of the "
+                                 "data: use BGSAVE or BGSAVE FORKLESS");
         return;
     }
-    if (forkless && !persistence_settings.forkless_enabled) {
-        reply_error(call->reply, "ERR BGSAVE FORKLESS is disabled, see forkless-infrastructure-enabled");
+    if (call->argc > 2 || (call->argc == 2 && !schedule && !slice_is(option, "forkless"))) {
+        reply_syntax_error(call->reply);
         return;
     }
     bool in_transaction = call->client->flags & CLIENT_DENY_BLOCKING;
@@ -56,13 +56,12 @@ static void bgsave_run(struct call *call) {
     } else if (child_active() || in_transaction) {
         if (schedule || in_transaction) {
             snapshot_state.scheduled = true;
-            snapshot_state.scheduled_method = method;
             reply_status(call->reply, "Background saving scheduled");
         } else {
             reply_error(call->reply, "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE "
                                      "SCHEDULE in order to schedule a BGSAVE whenever possible.");
         }
-    } else if (snapshot_start(method) == 0) {
+    } else if (snapshot_start(&(struct save_content){0}) == 0) {
         reply_status(call->reply, "Background saving started");
     } else {
         reply_error(call->reply, "ERR");

@@ -5,6 +5,7 @@
 #include "repl/link_transport.h"
 #include "repl/primary/failover.h"
 #include "repl/primary/full_sync_slow.h"
+#include "repl/primary/full_sync_stream.h"
 #include "repl/primary/main_channels.h"
 #include "repl/primary/replicas.h"
 #include "repl/primary/wait.h"
@@ -85,7 +86,7 @@ void repl_report_memory(struct memory_report *report) {
 /* Replication buffers do not count towards maxmemory: they grow because replicas are slow, and each eviction would add
  * a DEL to them. */
 size_t repl_uncounted_memory(void) {
-    size_t bytes = repl_stream_memory().replicas;
+    size_t bytes = repl_stream_memory().replicas + full_sync_stream_memory();
     list_each(&replicas, link) {
         const struct connection *conn = replica_of(link)->client->conn;
         size_t input = 0, output = 0;

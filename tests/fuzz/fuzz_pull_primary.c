@@ -23,7 +23,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { CLIENTS = 4, STEPS_MAX = 4000, SLOTS = 8, MAX_WAIT_MS = 1000, TIMEOUT_SECONDS = 10, CHILD = 7 };
+enum { CLIENTS = 4, STEPS_MAX = 4000, SLOTS = 8, MAX_WAIT_MS = 1000, TIMEOUT_SECONDS = 10 };
 enum { OUTPUT_MAX = 4096 };
 
 struct repl_settings repl_settings = {.timeout = TIMEOUT_SECONDS};
@@ -104,12 +104,10 @@ int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
 
 /* --- The save --- */
 
-int background_save_start(struct background_save *save, enum save_method method) {
+int background_save_start(struct background_save *save) {
     FUZZ_CHECK(!world.runs, "two saves");
     if (fuzz_byte(&world.script) == 255) return -EAGAIN;
-    save->method = fuzz_byte(&world.script) % 2 ? SAVE_FORK : SAVE_FORKLESS;
     save->keys_total = fuzz_byte(&world.script);
-    save->pid = CHILD;
     world.save = save;
     world.runs = true;
     world.killed = world.stopped = false;
@@ -120,13 +118,13 @@ enum child_kind child_kind(void) {
 }
 bool background_save_holds_writes(const struct background_save *save) {
     FUZZ_CHECK(world.held && save == world.save, "asked about no save");
-    if (world.runs && save->method == SAVE_FORKLESS) world.holds_writes ^= fuzz_byte(&world.script) % 8 == 0;
+    if (world.runs) world.holds_writes ^= fuzz_byte(&world.script) % 8 == 0;
     return world.runs && world.holds_writes;
 }
 uint64_t background_save_keys(const struct background_save *save) {
     return 0;
 }
-bool background_save_goes_on(struct background_save *save) {
+bool background_save_goes_on(const struct background_save *save) {
     return true;
 }
 static bool takes_part(const struct peer *peer) {
@@ -140,8 +138,8 @@ static int readers(void) {
 void child_kill(void) {
     FUZZ_CHECK(world.runs && readers() == 0, "the snapshot of %d replicas is ended", readers());
     world.killed = true;
-    if (world.save->method == SAVE_FORKLESS) world.save->ops->stop(world.save);
-    FUZZ_CHECK(world.stopped == (world.save->method == SAVE_FORKLESS), "the writer may wait for a slot");
+    world.save->ops->stop(world.save);
+    FUZZ_CHECK(world.stopped, "the writer may wait for a slot");
 }
 static void save_ends(int signal) {
     if (!world.runs) return;
@@ -196,7 +194,6 @@ uint64_t pull_arena_released(const struct pull_arena *of) {
 bool pull_arena_complete(const struct pull_arena *of) {
     return arena.complete;
 }
-void pull_arena_child_fds(const struct pull_arena *of, int fds[PULL_CHILD_FDS]) {}
 void pull_arena_sink(struct pull_arena *of, struct sink *sink, const struct pull_writer *writer) {}
 void pull_arena_stop(struct pull_arena *of) {
     FUZZ_CHECK(world.held, "stopped while there is none");

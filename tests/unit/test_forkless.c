@@ -55,14 +55,13 @@ static void saved_done(struct background_save *save, int status, int signal) {
     saved_end = signal ? SAVE_CANCELLED : status ? SAVE_FAILED : SAVE_DONE;
 }
 static const struct background_save_ops file_ops = {.begin = file_begin, .end = file_end, .done = saved_done};
-static struct background_save saving = {.ops = &file_ops, .kind = CHILD_RDB, .log_name = "RDB"};
+static struct background_save saving = {.ops = &file_ops, .kind = CHILD_RDB};
 static void save_start(void) {
     saved_copies = hashtable_new(&copies_type);
     each_key(server.keyspace, saved_copy);
     saved_end = SAVE_NONE;
     forkless_batch_parts = 1 + random_below(random_below(2) ? 3 : LENT_PARTS);
-    assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), 0);
-    assert_int_equal(saving.method, SAVE_FORKLESS);
+    assert_int_equal(background_save_start(&saving), 0);
     assert_int_equal(saving.keys_total, hashtable_size(saved_copies));
     assert_int_equal(child_kind(), CHILD_RDB);
     assert_int_equal(child_progress().keys_total, hashtable_size(saved_copies));
@@ -246,7 +245,7 @@ static off_t saved_size(void) {
 }
 static void save_all(void) {
     saved_end = SAVE_NONE;
-    assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), 0);
+    assert_int_equal(background_save_start(&saving), 0);
     while (forkless_step()) continue;
     assert_int_equal(saved_end, SAVE_DONE);
 }
@@ -295,8 +294,8 @@ static void a_save_that_cannot_begin_fails(void **state) {
     keys_set(1000);
     saving.ops = &ops;
     saved_end = SAVE_NONE;
-    assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), 0);
-    assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), -EBUSY);
+    assert_int_equal(background_save_start(&saving), 0);
+    assert_int_equal(background_save_start(&saving), -EBUSY);
     while (forkless_step()) continue;
     assert_int_equal(saved_end, SAVE_FAILED);
     assert_int_equal(child_kind(), CHILD_NONE);
@@ -332,7 +331,7 @@ static void a_save_whose_reader_waits_can_be_ended(void **state) {
     for (int round = 0; round < 4; round++) {
         reader_waits = reader_gone = false;
         saved_end = SAVE_NONE;
-        assert_int_equal(background_save_start(&saving, SAVE_FORKLESS), 0);
+        assert_int_equal(background_save_start(&saving), 0);
         while (!reader_waits) assert_true(forkless_step());
         for (int i = 0; i < (round & 1 ? 10000 : 0); i++) assert_true(forkless_step());
         if (round & 2)

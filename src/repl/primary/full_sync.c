@@ -81,7 +81,7 @@ int full_sync_version(const struct replica *replica) {
     return tool && has_expiring_fields() ? RDB_VERSION : RDB_VERSION_OLD;
 }
 
-/* A command that kills the child (FLUSHALL) may be part of a transaction, where no snapshot can begin; the cron starts
+/* A command that ends the save (FLUSHALL) may be part of a transaction, where no snapshot can begin; the cron starts
  * it then. */
 void full_sync_next(void) {
     if (!dispatch_running()) full_sync_cron();
@@ -161,13 +161,11 @@ static void full_sync_take_part(enum replica_state state) {
         if (!replica->copy.chosen) continue;
         replica->state = state;
         replica->progress_ms = clock_mono_ms();
-        replica->copy.last_sent = replica->copy.lost = false;
         full_sync_announce(replica);
     }
 }
 
-/* Starts a snapshot for the first waiting replica and all that can share it. RDB channels get the offset first, because
- * the save then writes to their sockets. */
+/* Starts a snapshot for the first waiting replica and all that can share it. RDB channels get the offset first. */
 static void start_snapshot(void) {
     refuse_old_replicas();
     struct replica *first = first_waiting();
@@ -261,7 +259,7 @@ void full_sync_send(struct replica *replica) {
 
 void full_sync_forget(struct replica *replica) {
     full_sync_file_forget(replica);
-    bool sent = full_sync_stream_leaves(replica) || replica->state == REPLICA_DONE;
+    bool sent = full_sync_stream_sent(replica) || replica->state == REPLICA_DONE;
     if (sent)
         main_channel_rdb_done(replica);
     else

@@ -75,8 +75,7 @@ static int file_version; /* of the file that is being written */
 void full_sync_file_kill_unneeded(void) {
     if (!snapshot_running() || save_points_count()) return;
     list_each(&replicas, link) if (replica_of(link)->state == REPLICA_FILE) return;
-    log_notice("Background saving for replicas, last replica dropped, %s.",
-               snapshot_state.last_method == SAVE_FORK ? "killing fork child" : "ending the save without fork");
+    log_notice("Background saving for replicas, last replica dropped, ending the save without fork.");
     child_kill();
 }
 
@@ -101,7 +100,7 @@ bool full_sync_file_join(struct replica *replica) {
 
 int full_sync_file_start(const struct save_content *content) {
     file_version = content->version;
-    return snapshot_start_with(content);
+    return snapshot_start(content);
 }
 
 void full_sync_file_forget(struct replica *replica) {

@@ -2,7 +2,6 @@
 #include "repl/primary/full_sync_slow.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
-#include "persistence/background_save.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +44,7 @@ void full_sync_slow_forget(const struct replica *replica) {
 }
 
 bool full_sync_is_slow(const struct replica *replica) {
-    if (!full_sync_dropped_slow || background_save_method(SAVE_DEFAULT) == SAVE_FORK) return false;
+    if (!full_sync_dropped_slow) return false;
     int i = slow_index(replica_name(replica));
     return i >= 0 && clock_mono_ms() < slow[i].until_ms;
 }

@@ -1,100 +1,94 @@
 /* full_sync_stream.c: see full_sync_stream.h.
  *
- * The save waits for the pipe, and not in write(): the main thread may end it at any time by closing its end of the
- * release pipe. */
+ * The thread waits for space in the queue, and at its end until the main thread has taken everything, so that INFO
+ * shows the save as running until then. transfer_stop() ends both.
+ *
+ * Rejected: the thread sends to the sockets of RDB channels itself. TLS and RDMA connections need the main thread in
+ * any case, and the main thread would have to learn from the other one which replicas it has lost. */
 #include "repl/primary/full_sync_stream.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "persistence/background_save.h"
 #include "persistence/persistence.h"
-#include "repl/primary/direct_transfer.h"
 #include "repl/primary/full_sync.h"
 #include "repl/primary/full_sync_slow.h"
 #include "repl/primary/primary.h"
 #include "repl/settings.h"
-#include "server/stats/stats.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/sockios.h>
-#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-enum { MARK_LEN = 40, PIECE = 256 * 1024, PIPE_SIZE = 1024 * 1024, ASK_MS = 1000, WATCH_US = 100 * 1000 };
+enum { MARK_LEN = 40, PIECE = 256 * 1024, PIECES = 64, QUEUE_BYTES = 1024 * 1024, WATCH_US = 100 * 1000 };
 
-/* Descriptors of the save: the pipe's write end, the read end of the release pipe, and (direct) the sockets. */
-enum { FD_PIPE, FD_RELEASE, FD_SOCKETS, FDS = FD_SOCKETS + DIRECT_MAX };
-_Static_assert((int)FDS <= (int)CHILD_KEEP_MAX, "a child keeps at most CHILD_KEEP_MAX descriptors");
+static void transfer_posted(struct event_post *post);
 
 static struct {
-    /* The child or the thread reads these; they do not change while it runs. */
+    /* Constant during the save. */
     struct background_save save;
-    bool dual;   /* the receivers are RDB channels */
-    bool direct; /* the save writes to their sockets; the pipe carries its reports (direct_transfer.h) */
+    bool dual; /* the receivers are RDB channels */
     bool checksum;
     char mark[MARK_LEN + 1];
-    int fds[FDS];
-    /* Of the child or the thread. */
-    struct direct_writer writer;
+    /* Of the thread. */
+    bool last; /* what it writes is the last piece */
+    /* From the thread to the main thread. */
+    pthread_mutex_t lock;
+    pthread_cond_t taken;          /* a piece was taken, or the save stops */
+    struct blob *pieces[PIECES];   /* a ring */
+    unsigned first, count;
+    size_t bytes;
+    bool complete, stopped;        /* the last piece is in the queue; nobody takes what is written */
+    _Atomic bool posted;
+    struct event_post post;
     /* Of the main thread. */
     bool running;
-    int pipe_fd, release_fd; /* its ends. It closes the latter when it has read everything, or to stop the save */
-    struct event_io pipe;
-    bool ended;             /* the pipe was read to its end */
+    bool ended;             /* the last piece was passed, or the copy is given up */
     bool finished, success; /* the save has finished; with status 0 */
     struct event_timer watch;
     uint64_t watched_us, held_us; /* when the timer ran last; for how long writes of clients have waited */
-} transfer = {.pipe.fd = -1, .pipe_fd = -1, .release_fd = -1};
+} transfer = {
+    .lock = PTHREAD_MUTEX_INITIALIZER, .taken = PTHREAD_COND_INITIALIZER, .post = {.run = transfer_posted}};
 
-static void close_fd(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
+static void transfer_wake_main(void) {
+    if (!atomic_exchange(&transfer.posted, true)) event_loop_post(server.loop, &transfer.post);
 }
 
-/* --- In the child, or on the thread --- */
+/* --- On the thread --- */
 
-/* Waits until the pipe can be written. -ECANCELED: the server has closed the release pipe, or stops the save. */
-static int pipe_wait(void) {
-    struct pollfd events[] = {{.fd = transfer.fds[FD_PIPE], .events = POLLOUT}, {.fd = transfer.fds[FD_RELEASE]}};
-    int ready = poll(events, 2, ASK_MS);
-    if (ready < 0) return errno == EINTR ? 0 : -errno;
-    if (events[1].revents) return -ECANCELED;
-    return ready || background_save_goes_on(&transfer.save) ? 0 : -ECANCELED;
-}
-
-static int pipe_write(struct sink *sink, const void *bytes, size_t len) {
-    const char *at = bytes;
-    while (len) {
-        ssize_t written = write(transfer.fds[FD_PIPE], at, len);
-        int error = written >= 0 || errno == EINTR ? 0 : errno == EAGAIN ? pipe_wait() : -errno;
-        if (error) return error;
-        if (written > 0) at += written, len -= (size_t)written;
+static int piece_put(const void *bytes, size_t len) {
+    struct blob *piece = blob_copy(slice_make(bytes, len));
+    pthread_mutex_lock(&transfer.lock);
+    while (!transfer.stopped && transfer.count && (transfer.count == PIECES || transfer.bytes + len > QUEUE_BYTES))
+        pthread_cond_wait(&transfer.taken, &transfer.lock);
+    bool stopped = transfer.stopped;
+    if (!stopped) {
+        transfer.pieces[(transfer.first + transfer.count++) % PIECES] = piece;
+        transfer.bytes += len;
+        transfer.complete = transfer.last;
     }
-    return 0;
+    pthread_mutex_unlock(&transfer.lock);
+    if (stopped)
+        blob_release(piece);
+    else
+        transfer_wake_main();
+    return stopped ? -ECANCELED : 0;
+}
+
+static int transfer_write(struct sink *sink, const void *bytes, size_t len) {
+    const char *at = bytes;
+    int error = 0;
+    for (size_t step; len && !error; at += step, len -= step) {
+        step = len < PIECE ? len : PIECE;
+        error = piece_put(at, step);
+    }
+    return error;
 }
 
 static void transfer_sink_init(struct sink *sink) {
-    static const struct sink_ops ops = {.write = pipe_write};
-    if (transfer.direct)
-        direct_sink_init(sink, &transfer.writer);
-    else
-        sink_init(sink, &ops, NULL);
-}
-
-/* Closes the pipe and waits until the server has read it, so that INFO shows the save as running until then. */
-static void transfer_leave(struct background_save *save) {
-    struct pollfd event = {.fd = transfer.fds[FD_RELEASE]};
-    close_fd(&transfer.fds[FD_PIPE]);
-    if (transfer.direct) return;
-    while (poll(&event, 1, ASK_MS) <= 0 && background_save_goes_on(save)) continue;
-}
-
-static int transfer_log(int error) {
-    if (error && error != -ECANCELED) log_warning("Write error sending DB to replicas: %s", strerror(-error));
-    return error;
+    static const struct sink_ops ops = {.write = transfer_write};
+    sink_init(sink, &ops, NULL);
 }
 
 static int transfer_begin(struct background_save *save, struct sink *sink) {
@@ -104,10 +98,7 @@ static int transfer_begin(struct background_save *save, struct sink *sink) {
     output_write(&sink->out, SLICE("\r\n"));
     int error = sink_flush(sink);
     sink_free(sink);
-    if (error) {
-        close_fd(&transfer.fds[FD_PIPE]);
-        return transfer_log(error);
-    }
+    if (error) return error;
     transfer_sink_init(sink); /* the checksum begins here */
     sink->checksum = transfer.checksum;
     return 0;
@@ -117,22 +108,20 @@ static int transfer_end(struct background_save *save, struct sink *sink, int err
     if (!error) error = sink_flush(sink);
     if (!error) {
         sink->checksum = false;
-        if (transfer.direct) direct_last_bytes(&transfer.writer);
+        transfer.last = true;
         output_write(&sink->out, slice_of(transfer.mark));
         error = sink_flush(sink);
     }
     sink_free(sink);
-    transfer_log(error);
-    if (transfer.direct) direct_end(&transfer.writer);
-    if (save->method == SAVE_FORK) return error; /* the child has its report to send before it leaves */
-    if (error)
-        close_fd(&transfer.fds[FD_PIPE]);
-    else
-        transfer_leave(save);
-    return error || background_save_goes_on(save) ? error : -ECANCELED;
+    if (error && error != -ECANCELED) log_warning("Write error sending DB to replicas: %s", strerror(-error));
+    if (error) return error;
+    pthread_mutex_lock(&transfer.lock);
+    while (!transfer.stopped && transfer.count) pthread_cond_wait(&transfer.taken, &transfer.lock);
+    pthread_mutex_unlock(&transfer.lock);
+    return background_save_goes_on(save) ? 0 : -ECANCELED;
 }
 
-/* --- In the server --- */
+/* --- In the main thread --- */
 
 static size_t transfer_receivers(void) {
     size_t count = 0;
@@ -158,14 +147,6 @@ static void transfer_finish(void) {
     full_sync_next();
 }
 
-static void transfer_end_pipe(void) {
-    event_io_remove(server.loop, &transfer.pipe);
-    if (transfer.ended) return;
-    transfer.ended = true;
-    close_fd(&transfer.pipe_fd);
-    close_fd(&transfer.release_fd);
-}
-
 static bool transfer_is_full(void) {
     list_each_entry(&replicas, const struct replica, link, replica) {
         if (replica->state == REPLICA_TRANSFER && replica_is_full(replica)) return true;
@@ -173,81 +154,67 @@ static bool transfer_is_full(void) {
     return false;
 }
 
-static void transfer_ready(struct event_io *io, int mask) {
-    if (transfer_is_full()) {
-        event_io_remove(server.loop, io); /* full_sync_send() resumes */
-        return;
+/* The next piece; NULL: none. *last: it is the last one. */
+static struct blob *piece_take(bool *last) {
+    struct blob *piece = NULL;
+    pthread_mutex_lock(&transfer.lock);
+    if (transfer.count) {
+        piece = transfer.pieces[transfer.first];
+        transfer.first = (transfer.first + 1) % PIECES;
+        transfer.count--;
+        transfer.bytes -= piece->len;
+        pthread_cond_signal(&transfer.taken);
     }
-    struct blob *piece = blob_new(PIECE, PIECE);
-    ssize_t got;
-    do got = read(transfer.pipe_fd, piece->data, PIECE);
-    while (got < 0 && errno == EINTR);
-    if (got > 0) {
-        piece->len = (size_t)got;
+    *last = piece && transfer.complete && !transfer.count;
+    pthread_mutex_unlock(&transfer.lock);
+    return piece;
+}
+
+static void log_passed(void) {
+    log_notice("Diskless rdb transfer, done reading from pipe, %zu replicas still up.", transfer_receivers());
+}
+
+/* Passes up to PIECE bytes, and the rest in the loop's next turn. */
+static void transfer_pass(void) {
+    struct blob *piece;
+    bool last = false;
+    for (size_t passed = 0; passed < PIECE; passed += piece->len, blob_release(piece)) {
+        if (transfer_is_full()) return; /* full_sync_stream_resume() goes on */
+        if (!(piece = piece_take(&last))) return;
+        transfer.ended = last; /* first: a replica may close its connection as soon as it has this piece */
         list_each_entry(&replicas, struct replica, link, replica)
             if (replica->state == REPLICA_TRANSFER) replica_pass(replica, piece);
+        if (last) log_passed();
     }
-    blob_release(piece);
-    if (got > 0 || (got < 0 && errno == EAGAIN)) return;
-    log_notice("Diskless rdb transfer, %s, %zu replicas still up.", got ? strerror(errno) : "done reading from pipe",
-               transfer_receivers());
-    transfer_end_pipe();
-    transfer_finish();
+    transfer_wake_main();
 }
 
-static struct replica *transfer_receiver(uint64_t client_id) {
-    list_each_entry(&replicas, struct replica, link, replica) {
-        if (replica->state == REPLICA_TRANSFER && replica->client->id == client_id) return replica;
-    }
-    return NULL;
-}
-
-/* Reads the reports of the save. `leaving` is a replica that has left the list already; or NULL. False: it has
- * closed the pipe. */
-static bool direct_read_reports(struct replica *leaving) {
-    uint64_t value;
-    enum direct_event event;
-    while ((event = direct_read_report(transfer.pipe_fd, &value)) != DIRECT_NOTHING && event != DIRECT_CLOSED) {
-        struct replica *replica = event == DIRECT_SENT ? NULL : transfer_receiver(value);
-        if (leaving && leaving->client->id == value && event != DIRECT_SENT) replica = leaving;
-        if (event == DIRECT_SENT) replication_stats.bytes_out += value;
-        if (replica && event == DIRECT_LAST) replica->copy.last_sent = true;
-        if (replica && event == DIRECT_LOST) replica->copy.lost = true;
-    }
-    return event != DIRECT_CLOSED;
-}
-
-static void direct_ready(struct event_io *io, int mask) {
-    bool more = direct_read_reports(NULL);
-    list_each_entry(&replicas, struct replica, link, replica) {
-        if (replica->state == REPLICA_TRANSFER && replica->copy.lost) replica_close(replica);
-    }
-    if (more) return;
-    transfer_end_pipe();
-    transfer_finish();
+static void transfer_posted(struct event_post *post) {
+    transfer.posted = false;
+    if (transfer.running && !transfer.ended) transfer_pass();
 }
 
 void full_sync_stream_resume(void) {
-    if (!transfer.running || transfer.ended || transfer.pipe.mask || (!transfer.direct && transfer_is_full())) return;
-    event_io_set(server.loop, &transfer.pipe, transfer.pipe_fd, EVENT_READ,
-                 transfer.direct ? direct_ready : transfer_ready);
+    if (transfer.running && !transfer.ended) transfer_wake_main();
+}
+
+size_t full_sync_stream_memory(void) {
+    if (!transfer.running) return 0;
+    pthread_mutex_lock(&transfer.lock);
+    size_t bytes = transfer.bytes;
+    pthread_mutex_unlock(&transfer.lock);
+    return bytes;
 }
 
 /* --- Replicas that keep writes of clients waiting --- */
-
-/* Bytes for which the save waits, because the replica has not accepted them yet. */
-static size_t unsent(const struct replica *replica) {
-    int bytes = 0;
-    if (!transfer.direct) return replica_is_full(replica) ? conn_pending(replica->client->conn) : 0;
-    return ioctl(conn_fd(replica->client->conn), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
-}
 
 /* NULL: the save waits for no replica. */
 static struct replica *slowest_receiver(void) {
     struct replica *slowest = NULL;
     size_t most = 0;
     list_each_entry(&replicas, struct replica, link, replica) {
-        size_t bytes = replica->state == REPLICA_TRANSFER ? unsent(replica) : 0;
+        bool receives = replica->state == REPLICA_TRANSFER && replica_is_full(replica);
+        size_t bytes = receives ? conn_pending(replica->client->conn) : 0;
         if (bytes <= most) continue;
         slowest = replica;
         most = bytes;
@@ -281,19 +248,9 @@ static void watch_start(void) {
 
 /* --- The start and the end --- */
 
-/* Closes what belongs to the save. A TLS socket is that of its connection, whose session the child uses. */
-static void close_fds(void) {
-    close_fd(&transfer.fds[FD_PIPE]);
-    close_fd(&transfer.fds[FD_RELEASE]);
-    for (int i = 0; i < transfer.writer.count; i++)
-        if (!transfer.writer.targets[i].conn) close_fd(&transfer.fds[FD_SOCKETS + i]);
-}
-
-static void log_end(const struct background_save *save, int status, int signal) {
-    bool dropped = signal == CHILD_KILL_SIGNAL && transfer.dual; /* ended because the RDB channel was closed */
-    if (signal && !dropped && save->method == SAVE_FORK)
-        log_warning("Background RDB transfer terminated by signal %d", signal);
-    else if (signal && !dropped)
+static void log_end(int status, int signal) {
+    bool dropped = signal && transfer.dual; /* ended because the RDB channel was closed */
+    if (signal && !dropped)
         log_warning("Background RDB transfer cancelled");
     else if (status || dropped)
         log_warning("Background RDB transfer error");
@@ -304,116 +261,41 @@ static void log_end(const struct background_save *save, int status, int signal) 
 static void transfer_done(struct background_save *save, int status, int signal) {
     transfer.finished = true;
     transfer.success = !status && !signal;
-    log_end(save, status, signal);
-    if (save->method != SAVE_FORK) close_fds();
-    if (transfer.direct && !transfer.ended) {
-        direct_ready(&transfer.pipe, EVENT_READ); /* reads the last reports up to the end of the pipe */
-        return;
-    }
-    if (!transfer.success && !transfer.ended) { /* the rest in the pipe belongs to an incomplete copy */
-        if (transfer_receivers())
-            log_notice("Diskless rdb transfer, done reading from pipe, %zu replicas still up.", transfer_receivers());
-        transfer_end_pipe();
-    }
+    log_end(status, signal);
+    must(transfer.ended || !transfer.success);
+    bool last;
+    for (struct blob *piece; (piece = piece_take(&last));) blob_release(piece); /* of an incomplete copy */
+    if (!transfer.ended && transfer_receivers()) log_passed();
+    transfer.ended = true;
     transfer_finish();
 }
 
-/* The main thread: the save's next wait fails. */
 static void transfer_stop(struct background_save *save) {
-    close_fd(&transfer.release_fd);
-}
-
-static const struct background_save_ops transfer_ops = {.begin = transfer_begin,
-                                                        .end = transfer_end,
-                                                        .leave = transfer_leave,
-                                                        .stop = transfer_stop,
-                                                        .done = transfer_done};
-
-/* A socket on which the save can send. The save has a descriptor of its own: when the server closes the connection, the
- * number of its descriptor may become that of another one. TLS is for a child only, see conn_socket_for_child(). */
-static bool direct_add(const struct replica *replica, enum save_method method) {
-    struct direct_writer *writer = &transfer.writer;
-    struct connection *conn = replica->client->conn, *real;
-    struct direct_target *target = &writer->targets[writer->count];
-    if (writer->count == DIRECT_MAX) return false;
-    *target = (struct direct_target){.client_id = replica->client->id};
-    target->fd = conn_socket_for_child(conn, false, &real);
-    if (target->fd >= 0) {
-        target->fd = fcntl(target->fd, F_DUPFD_CLOEXEC, 0);
-    } else if (method == SAVE_FORK) {
-        target->fd = conn_socket_for_child(conn, true, &real);
-        target->conn = real;
-    }
-    if (target->fd < 0) return false;
-    transfer.fds[FD_SOCKETS + writer->count++] = target->fd;
-    return true;
-}
-
-/* Collects the sockets of the RDB channels. False: the save cannot write to all of them itself. */
-static bool direct_prepare(enum save_method method) {
-    list_each_entry(&replicas, const struct replica, link, replica) {
-        if (replica->state != REPLICA_TRANSFER || !conn_is_open(replica->client->conn)) continue;
-        if (direct_add(replica, method)) continue;
-        close_fds();
-        transfer.writer.count = 0;
-        return false;
-    }
-    return transfer.writer.count;
-}
-
-/* Creates the pipe for the snapshot or (direct) for reports, and the release pipe. */
-static int transfer_pipes(void) {
-    int ends[2], release[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return -errno;
-    transfer.pipe_fd = ends[0];
-    transfer.fds[FD_PIPE] = transfer.writer.report_fd = ends[1];
-    if (!transfer.direct) fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
-    if (pipe2(release, O_CLOEXEC) < 0) return -errno;
-    transfer.fds[FD_RELEASE] = transfer.writer.stop_fd = release[0];
-    transfer.release_fd = release[1];
-    return 0;
-}
-
-static int transfer_start(enum save_method method) {
-    int error = transfer_pipes();
-    if (error) return error;
-    for (int i = 0; i < transfer.writer.count; i++)
-        if (transfer.writer.targets[i].conn) conn_give_output(transfer.writer.targets[i].conn);
-    return background_save_start(&transfer.save, method);
+    pthread_mutex_lock(&transfer.lock);
+    transfer.stopped = true;
+    pthread_cond_signal(&transfer.taken);
+    pthread_mutex_unlock(&transfer.lock);
 }
 
 int full_sync_stream_start(const struct save_content *content, bool dual) {
-    enum save_method method = background_save_method(SAVE_DEFAULT);
+    static const struct background_save_ops ops = {
+        .begin = transfer_begin, .end = transfer_end, .stop = transfer_stop, .done = transfer_done};
     if (transfer.running) return -EBUSY;
-    transfer.writer = (struct direct_writer){.timeout_us = repl_timeout_us(), .save = &transfer.save};
-    transfer.fds[FD_PIPE] = transfer.fds[FD_RELEASE] = -1;
+    must_equal(transfer.count, 0);
     transfer.dual = dual;
-    transfer.direct = dual && direct_prepare(method);
     transfer.checksum = persistence_settings.checksum && !content->unchecked;
+    transfer.last = transfer.complete = transfer.stopped = false;
     random_hex(transfer.mark, MARK_LEN);
-    transfer.save = (struct background_save){.ops = &transfer_ops,
-                                             .kind = CHILD_REPLICATION,
-                                             .title = "valkey-rdb-to-replicas",
-                                             .log_name = "RDB",
-                                             .keep = transfer.fds,
-                                             .keep_count = FD_SOCKETS + transfer.writer.count,
-                                             .content = *content};
+    transfer.save = (struct background_save){.ops = &ops, .kind = CHILD_REPLICATION, .content = *content};
     transfer.save.content.streamed = true;
-    int error = transfer_start(method);
-    if (error || method == SAVE_FORK) close_fds();
-    if (error) {
-        close_fd(&transfer.pipe_fd);
-        close_fd(&transfer.release_fd);
-        return error;
-    }
-    log_notice("Background RDB transfer started by pid %d to %s%s%s", (int)transfer.save.pid,
-               transfer.direct ? "direct socket to replica" : "pipe through parent process",
-               content->unchecked && !dual ? " while skipping RDB checksum for this transfer" : "",
-               method == SAVE_FORK ? "" : ", without fork");
+    int error = background_save_start(&transfer.save);
+    if (error) return error;
+    log_notice("Background RDB transfer started by pid %d to %s%s, without fork", (int)transfer.save.pid,
+               dual ? "direct socket to replica" : "pipe through parent process",
+               content->unchecked && !dual ? " while skipping RDB checksum for this transfer" : "");
     transfer.running = true;
     transfer.ended = transfer.finished = false;
-    if (method != SAVE_FORK) watch_start();
-    full_sync_stream_resume();
+    watch_start();
     return 0;
 }
 
@@ -425,12 +307,8 @@ static bool receives(const struct replica *replica) {
     return replica->state == REPLICA_TRANSFER && transfer.running;
 }
 
-bool full_sync_stream_leaves(struct replica *replica) {
-    if (receives(replica) && transfer.direct) {
-        if (!transfer.ended) direct_read_reports(replica);
-        if (!replica->copy.last_sent) shutdown(conn_fd(replica->client->conn), SHUT_RDWR);
-    }
-    return replica->copy.last_sent || (receives(replica) && transfer.ended);
+bool full_sync_stream_sent(const struct replica *replica) {
+    return receives(replica) && transfer.ended;
 }
 
 void full_sync_stream_left(const struct replica *replica) {
@@ -439,8 +317,6 @@ void full_sync_stream_left(const struct replica *replica) {
         full_sync_stream_resume();
         return;
     }
-    if (replica->copy.last_sent) return; /* the save is about to end */
-    log_notice("Diskless rdb transfer, last replica dropped, %s.",
-               transfer.save.method == SAVE_FORK ? "killing fork child" : "ending the save without fork");
+    log_notice("Diskless rdb transfer, last replica dropped, ending the save without fork.");
     child_kill();
 }

@@ -4,7 +4,7 @@
  * replicas. It then goes through these states:
  *
  *     full synchronization from a file     WAITS, FILE, FILE_TRANSFER, ONLINE
- *     through a pipe                       WAITS, TRANSFER, ONLINE; the stream begins with its first acknowledgement
+ *     as a stream                          WAITS, TRANSFER, ONLINE; the stream begins with its first acknowledgement
  *     by RDMA READ                         WAITS, PULL, ONLINE; the same
  *     partial synchronization              ONLINE
  *     on two connections                   WAITS, TRANSFER, DONE on the RDB channel; MAIN_CHANNEL, ONLINE on the other
@@ -65,8 +65,6 @@ struct replica_copy {
     struct pull_reader *pull; /* REPLICA_PULL */
     bool pull_refused;        /* RDMA READ is impossible for it: it gets an ordinary copy */
     bool chosen;              /* the snapshot that starts is for it */
-    bool last_sent;           /* the save that writes to its socket sends its last bytes */
-    bool lost;                /* the save that writes to its socket has dropped it */
 };
 
 /* Synchronous replication. quorum/ writes it. */

@@ -14,13 +14,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 enum {
     TICK_US = 100 * 1000,
     ALIVE_US = 1000 * 1000,  /* between two keepalives */
     REPORT_US = 5000 * 1000, /* between two lines of progress in the log */
-    CHILD_NICE = 5,          /* added to the nice value of a child: clients of the server come first */
     SPARE_PART = 4           /* no chunk is released while more than 1/SPARE_PART of the slots are free */
 };
 
@@ -67,7 +65,7 @@ bool pull_joinable(bool needs_seal) {
            pull_arena_released(pull.arena) == 0;
 }
 
-/* --- In the child, or on the thread --- */
+/* --- On the thread --- */
 
 static bool writer_goes_on(void *context) {
     return background_save_goes_on(&save);
@@ -79,7 +77,6 @@ static uint64_t writer_keys(void *context) {
 
 static int pull_save_begin(struct background_save *of, struct sink *sink) {
     static const struct pull_writer writer = {.goes_on = writer_goes_on, .keys = writer_keys};
-    if (of->method == SAVE_FORK) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + CHILD_NICE);
     pull_arena_sink(pull.arena, sink, &writer);
     return 0;
 }
@@ -340,20 +337,11 @@ bool pull_taken(struct pull_reader *reader, int64_t count) {
 
 /* --- The snapshot --- */
 
-static void log_failure(int signal) {
-    if (signal && save.method == SAVE_FORK)
-        log_warning("The snapshot for replicas was terminated by signal %d", signal);
-    else if (signal)
-        log_warning("The snapshot for replicas was cancelled");
-    else
-        log_warning("The snapshot for replicas failed");
-}
-
 static void pull_save_done(struct background_save *of, int status, int signal) {
     pull.saving = false;
     arena_advanced(); /* the last chunks may be published and not noticed yet; may end the snapshot */
     if (!pull.arena || pull.complete) return;
-    log_failure(signal);
+    log_warning("The snapshot for replicas %s", signal ? "was cancelled" : "failed");
     fail_all("the primary could not produce the snapshot");
     end_if_unused();
 }
@@ -365,17 +353,9 @@ static void pull_save_stop(struct background_save *of) {
 static int save_start(const struct save_content *content) {
     static const struct background_save_ops ops = {
         .begin = pull_save_begin, .end = pull_save_end, .stop = pull_save_stop, .done = pull_save_done};
-    static int keep[PULL_CHILD_FDS];
-    pull_arena_child_fds(pull.arena, keep);
     writer_ends = false;
-    save = (struct background_save){.ops = &ops,
-                                    .kind = CHILD_REPLICATION,
-                                    .title = "valkey-rdb-to-replicas",
-                                    .log_name = "RDB",
-                                    .keep = keep,
-                                    .keep_count = PULL_CHILD_FDS,
-                                    .content = *content};
-    return background_save_start(&save, SAVE_DEFAULT);
+    save = (struct background_save){.ops = &ops, .kind = CHILD_REPLICATION, .content = *content};
+    return background_save_start(&save);
 }
 
 int pull_start(const struct pull_events *events, const struct save_content *content, bool sealed) {
@@ -403,8 +383,8 @@ int pull_start(const struct pull_events *events, const struct save_content *cont
     pull.snapshots++;
     pull.ticked_us = pull.reported_us = clock_monotonic_us();
     event_timer_set(server.loop, &pull.tick, TICK_US, tick);
-    log_notice("Background RDB transfer started by pid %d: replicas fetch the %ssnapshot by RDMA READ%s", (int)save.pid,
-               sealed ? "encrypted " : "", save.method == SAVE_FORK ? "" : ", without fork");
+    log_notice("Background RDB transfer started by pid %d: replicas fetch the %ssnapshot by RDMA READ, without fork",
+               (int)save.pid, sealed ? "encrypted " : "");
     return 0;
 }
 

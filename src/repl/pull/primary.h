@@ -12,17 +12,11 @@
  *   rdma-replication-snapshot-memory limits the chunks. The save waits while every chunk holds bytes that some
  *   replica has not fetched. As long as it has free chunks, none are released, so that more replicas can join.
  *
- * CPU
- *   A child has a lower priority than the server, so that clients come first if all CPUs are busy. The
- *   synchronization takes no longer for it: the child is faster than the replicas, which load what they fetch. The
- *   thread of a save without fork keeps the priority: it only copies what the main thread has serialized, at the pace
- *   that the main thread leaves to clients.
- *
  * Slow replicas
  *   The slowest replica holds back the others and the save. The server adds up the time for which others wait for it.
  *   When this exceeds rdma-replication-max-wait, the slow replica's synchronization fails, and it tries again later. It
- *   also fails if the replica sends nothing for repl-timeout. Without fork, clients whose writes are paused because too
- *   much waits for a free chunk are such others, too.
+ *   also fails if the replica sends nothing for repl-timeout. Clients whose writes are paused because too much waits for
+ *   a free chunk are such others, too.
  *
  * Keys
  *   Each replica gets an rkey of its own, for a registration of the chunks and nothing else. The rkey is revoked when

@@ -414,9 +414,8 @@ static void load_task(void) {
     if (copy.state != COPY_READY) return; /* cancelled in the meantime */
     copy.state = COPY_LOADING;
     if (child_kind() == CHILD_RDB) {
-        log_notice("Replica is about to load the RDB file received from the primary, but there is a pending RDB child "
-                   "running. Killing process %ld and removing its temp file to avoid any race",
-                   (long)child_active_pid());
+        log_notice("Replica is about to load the RDB file received from the primary, but a background save is running. "
+                   "Ending it and removing its temp file to avoid any race");
         if (copy.to_file) child_kill_wait(); /* it would replace the file that is about to be renamed */
     }
     background_save_data_leaves();

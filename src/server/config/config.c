@@ -251,7 +251,10 @@ const char *config_state_set(struct config_state *state, int count, const struct
     }
     int64_t number = 0;
     const char *reason = is_text || is_custom ? NULL : parse_number(option, count, words, &number);
-    if (!reason && !is_default) reason = ask_check(option, count, words);
+    if ((!reason || option->type == CONFIG_ENUM) && !is_default) { /* it may say more of a name, too */
+        const char *refusal = ask_check(option, count, words);
+        if (refusal) reason = refusal;
+    }
     if (reason) return reason;
     if (is_custom) return option->set(option, count, words);
     if (option->store) return config_store(state, number, is_text ? words[0] : (struct slice){0});
