@@ -257,8 +257,8 @@ static int rewrite_start(void) {
     if (error) return error;
     snprintf(rewrite.temporary, sizeof rewrite.temporary, "temp-rewriteaof-bg-%d.aof", (int)getpid());
     process_unfinished_file(rewrite.file.directory, rewrite.temporary);
-    rewrite.save = (struct background_save){
-        .ops = &rewrite_ops, .kind = CHILD_AOF, .content = base_content(rewrite.as_rdb)};
+    rewrite.save =
+        (struct background_save){.ops = &rewrite_ops, .kind = CHILD_AOF, .content = base_content(rewrite.as_rdb)};
     error = background_save_start(&rewrite.save);
     if (error) directory_close();
     return error;

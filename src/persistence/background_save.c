@@ -59,7 +59,9 @@ int save_write(struct sink *sink, const struct save_content *content) {
 /* --- In the background --- */
 
 int background_save_start(struct background_save *save) {
-    return child_active() ? -EBUSY : forkless_start(save);
+    int error = child_active() ? -EBUSY : forkless_start(save);
+    if (!error) child_pause_after_fork(); /* DEBUG: where other servers fork */
+    return error;
 }
 
 bool background_save_holds_writes(const struct background_save *save) {

@@ -10,10 +10,10 @@ struct snapshot_state {
     int64_t last_save_ms; /* when the last successful one ended; initially the server's start. Wall clock */
     /* clock_mono_ms(): the same; the start of the last background save; of the running one, 0: none is running. */
     int64_t saved_ms, last_try_ms, started_ms;
-    int64_t last_seconds;                           /* duration of the last background save; -1: none so far */
-    uint64_t changes_before;                        /* server.dirty when the running background save started */
-    bool failed;                                    /* the last background save failed */
-    bool scheduled;                                 /* a background save starts when no other child runs */
+    int64_t last_seconds;    /* duration of the last background save; -1: none so far */
+    uint64_t changes_before; /* server.dirty when the running background save started */
+    bool failed;             /* the last background save failed */
+    bool scheduled;          /* a background save starts when no other child runs */
 };
 extern struct snapshot_state snapshot_state;
 void snapshot_saved(void); /* the data are those of the file */

@@ -3,12 +3,11 @@
 A fault is a function of the round. Faults with a duration (a freeze, a busy script) end by themselves, so that other
 faults occur meanwhile. A fault that finds no suitable server does nothing."""
 import os
-import signal
 import threading
 import time
 
 from agree_group import BY_PROXY
-from agree_options import VALUES, random_option
+from agree_options import random_option
 from resp import Client, Error
 from servers import until
 
@@ -399,7 +398,6 @@ SYNC_MODES = {
     "repl-diskless-sync-delay": ["0", "0", "1"],
     "replica-lazy-flush": ["yes", "no"],
     "rdma-replication-snapshot-memory": ["64mb", "64mb", "4mb"],
-    "bgsave-default-method": VALUES["bgsave-default-method"],
     "forkless-buffer-limit": ["64mb", "1mb"],
 }
 
@@ -468,38 +466,11 @@ def synchronize_and_cut(round):
 
 
 @fault(1)
-def synchronize_and_kill_child(round):
-    node = full_sync(round)
-    if node:
-        for pid in node.children():
-            round.note(f"a child of {node.name} is killed")
-            signal_child(pid, signal.SIGKILL)
-
-
-@fault(1)
 def synchronize_and_busy(round):
     node = full_sync(round)
     replica = node and round.victim(node.clients())
     if replica:
         busy(round, replica, reading_script(round))
-
-
-@fault(1)
-def synchronize_and_freeze_child(round):
-    node = full_sync(round)
-    if node:
-        for pid in node.children():
-            seconds = duration(round.rng)
-            round.note(f"a child of {node.name} is frozen for {seconds:.2f} s")
-            signal_child(pid, signal.SIGSTOP)
-            round.later(seconds, lambda pid=pid: signal_child(pid, signal.SIGCONT))
-
-
-def signal_child(pid, number):
-    try:
-        os.kill(pid, number)
-    except OSError:
-        pass
 
 
 # --- Limits, files, options

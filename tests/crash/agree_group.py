@@ -178,22 +178,9 @@ class Node(servers.Server):
         self.held = None
 
     def kill(self):
-        children = self.children()
         self.ended = True
         super().kill()
         self.held = None
-        for pid in children:  # a child that saves would replace files of the next start
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
-
-    def children(self):
-        try:
-            with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as f:
-                return [int(pid) for pid in f.read().split()]
-        except OSError:
-            return []
 
     def end(self, words=None):
         """Stops the server as an operator does: by SIGTERM, or by SHUTDOWN with these arguments."""

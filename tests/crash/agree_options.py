@@ -11,7 +11,6 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 
 from resp import Client, Error
-from servers import SAVE_METHOD
 
 YES_NO = ["yes", "no"]
 SMALL = ["0", "4", "64", "512"]
@@ -52,7 +51,6 @@ VALUES = {
     "repl-diskless-sync-delay": ["0", "1"], "repl-diskless-sync-max-replicas": ["0", "1", "2"],
     "repl-ping-replica-period": ["1", "3"], "repl-backlog-ttl": ["0", "1", "3600"],
     "repl-backlog-size": ["16kb", "1mb", "16mb"], "repl-timeout": ["2", "10", "60"],
-    "bgsave-default-method": [SAVE_METHOD] if SAVE_METHOD else ["fork", "forkless"],
     "forkless-buffer-limit": ["1mb", "64mb"],
     "rdb-key-save-delay": ["0", "30"], "rdb-version-check": ["strict", "relaxed"],
     "busy-reply-threshold": ["50", "100", "5000"], "maxmemory-clients": ["0", "1mb", "5%"],

@@ -53,16 +53,24 @@ proc aof_turn_on {} {
     r config set appendonly yes
     aof_wait_rewritten
 }
-# Starts a rewrite that runs until its process is killed; returns the process id.
+# Starts a rewrite that goes on when rdb-key-save-delay is 0 again.
 proc aof_slow_rewrite {} {
     r set slow-key v
     r config set rdb-key-save-delay 100000000
     set from [log_size]
     r bgrewriteaof
     wait_for_log "Background append only file rewriting started by pid" $from
+}
+proc aof_end_slow_rewrite {} {
     r config set rdb-key-save-delay 0
-    regexp {rewriting started by pid (\d+)} [log_text $from] -> pid
-    return $pid
+    aof_wait_rewritten
+}
+# A rewrite that fails: a directory has the name of the file that it writes.
+proc aof_fail_rewrite {} {
+    set path [file join [srv dir] temp-rewriteaof-bg-[srv pid].aof]
+    file mkdir $path
+    aof_rewrite
+    file delete $path
 }
 
 # The thread that syncs with appendfsync always: auto, main or background. A genuine server has only the main thread.

@@ -150,34 +150,26 @@ proc wait_held {names wanted descriptors} {
 
 # --- Snapshots that a replica fetches ---------------------------------------------
 
-# The process id of the child that writes the current snapshot of the server at that level.
-proc snapshot_child {level} {
-    regexp -all -line {started by pid (\d+): replicas fetch} [file_bytes [srv $level log]] -> pid
-    return $pid
-}
-# Makes a replica fetch a snapshot and stops the child that writes it, after a chunk was fetched and before half of the
-# `size` bytes were written. Returns the child's process id; the test continues it (kill_process CONT). `primary` and
-# `replica` are commands that query the two servers; `level` is the primary's. `begin` makes the replica need a
-# snapshot, in any state: it is repeated if the machine was too slow and the synchronization ended first.
-proc hold_snapshot {level primary replica size begin} {
+# Makes a replica fetch a snapshot, and stops the save that writes it after a chunk was fetched and before half of the
+# `size` bytes were written. The save goes on when rdb-key-save-delay is 0. `primary` and `replica` are commands that
+# query the two servers. `begin` makes the replica need a snapshot, in any state: it is repeated if the machine was too
+# slow and the synchronization ended first.
+proc hold_snapshot {primary replica size begin} {
     set ask {{client name} {
         if {[catch {{*}$client info replication} text]} {return ""}
         expr {[regexp "\n$name:(\[^\r\n\]*)" $text -> value] ? $value : ""}
     }}
     set read [list apply $ask $replica master_sync_rdma_read_bytes]
+    regexp {[0-9]+} [{*}$primary config get rdb-key-save-delay] delay
     while {1} {
+        {*}$primary config set rdb-key-save-delay $delay
         uplevel 1 $begin
         wait_for_condition 60000 \
             {[set got [{*}$read]] ne "" && $got > 0 || [apply $ask $replica master_link_status] eq "up"}
-        set child [snapshot_child $level]
-        kill_process STOP $child
-        wait_for_condition 60000 {[process_state $child] in {T Z X ""}}
+        {*}$primary config set rdb-key-save-delay 1000000000
         set written [apply $ask $primary rdma_sync_bytes]
-        if {[process_state $child] eq "T" && $written ne "" && $written < $size / 2 && [{*}$read] ne ""} {
-            at_test_end [list kill_process CONT $child]
-            return $child
-        }
-        kill_process CONT $child
+        if {$written ne "" && $written < $size / 2 && [{*}$read] ne ""} return
+        {*}$primary config set rdb-key-save-delay 0
         wait_for_condition 60000 {[apply $ask $replica master_link_status] eq "up"}
     }
 }

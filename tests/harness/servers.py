@@ -26,7 +26,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LAUNCHER = os.path.join(ROOT, "utils", "softrdma", "softrdma")  # runs a command with the software RDMA device
 PATIENCE = 60  # seconds; long enough for a loaded machine and sanitizers
 STEP = 5  # seconds that one look at a condition takes at most
-SAVE_METHOD = os.environ.get("VALKEY_SAVE_METHOD")  # bgsave-default-method of all servers of ours; None: the default
 PORTS, PORTS_TRIED = (11000, 22000), 5
 
 
@@ -178,8 +177,6 @@ class Server:
                     file.write("\n".join(self.configuration) + "\n")
         else:
             options += ["--save", ""]
-        if SAVE_METHOD and self.program[-1] == ours():
-            options += ["--bgsave-default-method", SAVE_METHOD]
         if self.rdma:
             options += ["--rdma-bind", "127.0.0.1", "--rdma-port", self.port]
         options += [argument.replace("{port}", str(self.port)) if isinstance(argument, str) else argument

@@ -262,7 +262,6 @@ start_server {} {
             "Creating AOF incr file temp-appendonly.aof.incr on background rewrite"
             "Background append only file rewriting started by pid"
             "Successfully created the temporary AOF base file temp-rewriteaof-bg-"
-            "Fork CoW for AOF rewrite: current"
             "Background AOF rewrite terminated with success"
             "into appendonly.aof.1.base.rdb"
             "Successfully renamed the temporary AOF incr file temp-appendonly.aof.incr into appendonly.aof.1.incr.aof"

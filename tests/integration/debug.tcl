@@ -337,7 +337,7 @@ start_server {tags {debug}} {
         }
     }
 
-    test "DEBUG PAUSE-AFTER-FORK stops the server when it forks, until SIGCONT" {
+    test "DEBUG PAUSE-AFTER-FORK stops the server when it starts a save, until SIGCONT" {
         r debug pause-after-fork 1
         r -send bgsave
         wait_for_condition 20000 {[process_state [srv pid]] eq "T"}

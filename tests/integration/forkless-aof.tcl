@@ -1,6 +1,5 @@
-# Rewrites of the append-only file by the server's own process (bgsave-default-method forkless): the base has the data
-# of the start, and the new incremental file each change since then, once.
-# seconds: 10
+# Rewrites of the append-only file: the base has the data of the start, and the new incremental file each change since
+# then, once. seconds: 10
 
 proc field {name} {info_field persistence $name}
 proc temp_files {} {glob -nocomplain -directory [srv dir] temp-*}
@@ -94,7 +93,7 @@ proc groups {} {
         [lmap consumer [dict get $group consumers] {dict get $consumer name}]}
 }
 
-start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-listpack-entries 16}} {
+start_server {overrides {appendonly yes hash-max-listpack-entries 16}} {
     foreach preamble {yes no} {
         test "the base has the data of the start, and the new file what follows (aof-use-rdb-preamble $preamble)" {
             r config set aof-use-rdb-preamble $preamble
@@ -212,13 +211,6 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
         wait_for_condition 10000 {[field rdb_last_bgsave_type] eq "forkless" && ![field rdb_bgsave_in_progress]}
     }
 
-    test "the base has the format that was set when its rewrite began" {
-        r config set aof-use-rdb-preamble yes
-        succeeds {r config set aof-use-rdb-preamble no}
-        assert_match *.base.rdb [aof_files b]
-        assert_equal REDIS [string range [string map {VALKEY REDIS} [file_bytes [aof_file b]]] 0 4]
-    }
-
     test "CONFIG SET appendonly no ends it, and yes begins another" {
         during_rewrite {
             set from [log_size]
@@ -276,28 +268,10 @@ start_server {overrides {appendonly yes bgsave-default-method forkless hash-max-
         restart_server -overrides {appendonly yes}
         assert_equal v [r get k]
     }
-
-    test "SHUTDOWN ends it and loses nothing" {
-        during_rewrite {
-            change_everything
-            set digest [r debug digest]
-            restart_server
-            assert {[log_has "There is a child rewriting the AOF. Killing it!"]}
-            assert_equal [list $digest {}] [list [r debug digest] [temp_files]]
-        }
-    }
-
-    test "a server that is killed during a rewrite has everything when it starts again" {
-        during_rewrite {
-            change_everything
-            keeps_data {restart_server -signal KILL}
-        }
-        file delete {*}[temp_files]
-    }
 }
 
-start_server [list overrides [list loadmodule [file join $::root build modules typed.so] appendonly yes\
-        bgsave-default-method forkless] tags {modules}] {
+start_server [list overrides [list loadmodule [file join $::root build modules typed.so] appendonly yes] \
+        tags {modules}] {
     test "values of modules are in the base as they were" {
         foreach preamble {yes no} {
             r config set aof-use-rdb-preamble $preamble
@@ -313,7 +287,7 @@ start_server [list overrides [list loadmodule [file join $::root build modules t
 }
 
 start_server [list overrides [list loadmodule [file join $::root build modules watching.so] appendonly yes\
-        bgsave-default-method forkless enable-module-command yes] tags {modules}] {
+        enable-module-command yes] tags {modules}] {
     test "a module that empties the data set when it hears of the end gets an empty file" {
         for {set i 0} {$i < 1000} {incr i} {r set key:$i v}
         set from [log_size]
@@ -335,7 +309,7 @@ start_server [list overrides [list loadmodule [file join $::root build modules w
 # A module changes values by pointers and keys that it holds since before the save. The incremental file is emptied: the
 # base alone has the data of the start.
 start_server [list overrides [list loadmodule [file join $::root build modules holding.so] appendonly yes\
-        bgsave-default-method forkless enable-module-command yes rdbcompression no] tags {modules}] {
+        enable-module-command yes rdbcompression no] tags {modules}] {
     proc held_values {} {
         r set short short
         r set middle [string repeat m 500]
@@ -400,7 +374,7 @@ start_server [list overrides [list loadmodule [file join $::root build modules h
     }
 }
 
-start_server {overrides {appendonly yes bgsave-default-method forkless aof-use-rdb-preamble no cluster-enabled yes
+start_server {overrides {appendonly yes aof-use-rdb-preamble no cluster-enabled yes
         cluster-require-full-coverage no} tags {cluster}} {
     test "a node of a cluster rewrites its slots" {
         r cluster addslotsrange 0 16383
@@ -419,7 +393,7 @@ start_server {overrides {appendonly yes bgsave-default-method forkless aof-use-r
 
 # --- The disk ---
 
-start_faulty_server {appendonly yes bgsave-default-method forkless} {
+start_faulty_server {appendonly yes} {
     r debug populate 20000 key 20
     aof_rewrite
     set n 0

@@ -1,4 +1,4 @@
-# BGSAVE FORKLESS: saves by the server's own process. The file has the data of the start, whatever happens meanwhile.
+# BGSAVE: saves by the server's own process. The file has the data of the start, whatever happens meanwhile.
 # seconds: 8
 
 proc rdb_file {} {file join [srv dir] dump.rdb}
@@ -109,19 +109,19 @@ start_server {overrides {save ""} tags {forkless}} {
         }
     }
 
-    test "a file has the same keys, header and size as that of a child" {
+    test "a file has the same keys, header and size as that of SAVE" {
         r flushall
         r debug populate 1000 key 50
         set checks {}
-        foreach how {fork forkless} {
-            r bgsave $how
+        foreach how {save bgsave} {
+            r $how
             wait_saved
-            assert_equal $how [field rdb_last_bgsave_type]
             set got [run [file join $::root src valkey-check-rdb] [rdb_file]]
             assert_equal 0 [dict get $got code]
             lappend checks [regexp -all -inline -line {^\[info\].*} [dict get $got out]]
             lappend sizes [file size [rdb_file]]
         }
+        assert_equal forkless [field rdb_last_bgsave_type]
         assert_range [expr {[lindex $sizes 0] - [lindex $sizes 1]}] -8 8
         assert_equal [lindex $checks 0] [lindex $checks 1]
     }
@@ -287,27 +287,10 @@ start_server {overrides {save ""} tags {forkless}} {
         }
     }
 
-    test "BGSAVE CANCEL ends it, and the old file stays" {
-        r save
-        set before [file_bytes [rdb_file]]
-        r set k v
+    test "while it runs no other save or rewrite starts" {
         with_endless_save {
-            wait_for_condition 5000 {[llength [temp_files]] == 1}
-            set from [log_size]
-            assert_equal "Background saving cancelled" [r bgsave cancel]
-            wait_saved
-            wait_for_log "Background saving cancelled" $from
-            assert_equal {} [temp_files]
-            assert_equal ok [field rdb_last_bgsave_status]
-            assert_morethan [field rdb_changes_since_last_save] 0
-            assert_equal 1 [expr {$before eq [file_bytes [rdb_file]]}]
-        }
-    }
-
-    test "what a child refuses, it refuses too" {
-        with_endless_save {
-            foreach how {fork forkless schedule} {
-                assert_error "ERR Background save already in progress" {r bgsave $how}
+            foreach how {{} forkless schedule} {
+                assert_error "ERR Background save already in progress" {r bgsave {*}$how}
             }
             assert_error "ERR Background save already in progress" {r save}
             assert_equal "Background append only file rewriting scheduled" [r bgrewriteaof]
@@ -316,70 +299,43 @@ start_server {overrides {save ""} tags {forkless}} {
         wait_for_condition 10000 {[field aof_rewrite_scheduled] == 0 && [field aof_rewrite_in_progress] == 0}
     }
 
-    test "a save waits for a child, and in a transaction for its end" {
+    test "BGSAVE, BGSAVE FORKLESS, SCHEDULE and save points save without fork" {
+        foreach how {{} forkless schedule} {
+            set from [log_size]
+            assert_equal "Background saving started" [r bgsave {*}$how]
+            wait_saved
+            wait_for_log "Background saving started by pid [srv pid], without fork" $from
+        }
+        r set k v
         set from [log_size]
-        r multi
-        r bgsave forkless
-        assert_equal {{Background saving scheduled}} [r exec]
-        wait_for_log "Background saving terminated with success" $from
-        r config set rdb-key-save-delay 100000000
-        r bgsave fork
-        r config set rdb-key-save-delay 0
-        assert_equal fork [field rdb_current_bgsave_type]
-        assert_error "ERR Background save already in progress" {r bgsave forkless}
-        r bgsave cancel
-        wait_saved
-    }
-
-    test "FLUSHALL ends it" {
-        with_endless_save {
-            assert_equal OK [r flushall]
-            wait_for_condition 5000 {[field rdb_bgsave_in_progress] == 0}
-            assert_equal {ok {}} [list [field rdb_last_bgsave_status] [temp_files]]
-            r debug populate 100 key 10
+        r config set save "1 1"
+        wait_for_log "Background saving terminated with success" $from 10000
+        assert_equal 0 [field rdb_changes_since_last_save]
+        r config set save ""
+        assert_equal forkless [field rdb_last_bgsave_type]
+        assert_equal {0 0} [list [info_field stats total_forks] [info_field stats latest_fork_usec]]
+        foreach name {rdb_last_cow_size aof_last_cow_size module_fork_last_cow_size current_cow_size current_cow_peak} {
+            assert_equal 0 [field $name] $name
         }
     }
 
-    test "DEBUG RELOAD ends it" {
-        with_endless_save {
-            set digest [r debug digest]
-            r multi
-            r config set rdb-key-save-delay 0
-            r debug reload
-            assert_equal {OK OK} [r exec]
-            assert_equal 0 [field rdb_bgsave_in_progress]
-            assert_equal $digest [r debug digest]
-        }
-    }
-
-    test "bgsave-default-method selects the method of BGSAVE, SCHEDULE and save points" {
-        with_config {bgsave-default-method forkless} {
-            r bgsave
-            wait_saved
-            assert_equal forkless [field rdb_last_bgsave_type]
-            r bgsave fork
-            wait_saved
-            assert_equal fork [field rdb_last_bgsave_type]
-            r set k v
-            r config set save "1 1"
-            wait_for_condition 10000 {[field rdb_last_bgsave_type] eq "forkless" && ![field rdb_bgsave_in_progress]}
-            wait_for_condition 10000 {[field rdb_changes_since_last_save] == 0}
-            r config set save ""
-        }
-        r bgsave
-        wait_saved
-        assert_equal fork [field rdb_last_bgsave_type]
-        assert_error_like "*must be one of the following: fork, forkless*" {
-            r config set bgsave-default-method thread
-        }
-    }
-
-    test "forkless-infrastructure-enabled no turns it off" {
-        with_config {forkless-infrastructure-enabled no bgsave-default-method forkless} {
-            assert_error "ERR BGSAVE FORKLESS is disabled, see forkless-infrastructure-enabled" {r bgsave forkless}
-            r bgsave
-            wait_saved
-            assert_equal fork [field rdb_last_bgsave_type]
+    test "what asks for a fork is refused with the reason" {
+        assert_error_like "ERR This server saves without fork*: use BGSAVE or BGSAVE FORKLESS" {r bgsave fork}
+        assert_equal {bgsave-default-method forkless forkless-infrastructure-enabled yes} \
+            [r config get bgsave-default-method forkless-infrastructure-enabled]
+        foreach {option value reason} {
+            bgsave-default-method fork "This server saves without fork*: use forkless, or leave the option out"
+            bgsave-default-method thread "*must be one of the following: forkless"
+            forkless-infrastructure-enabled no "*no other way to save than without fork: use yes, *"
+        } {
+            assert_error_like "ERR CONFIG SET failed (possibly related to argument '$option') - $reason" {
+                r config set $option $value
+            }
+            set config [file join [srv dir] refused.conf]
+            write_file $config "port 0\n$option $value\n"
+            set got [run [file join $::root src valkey-server] $config]
+            assert_not_equal 0 [dict get $got code]
+            assert_match "*$reason*" [dict get $got out][dict get $got err]
         }
     }
 
@@ -420,16 +376,6 @@ start_server {overrides {save ""} tags {forkless}} {
             assert_equal $digest [loaded_digest]
         }
     }
-
-    test "SHUTDOWN ends it" {
-        with_endless_save {
-            expect_server_exit
-            r -send shutdown nosave
-            assert_equal 1 [r -eof]
-            assert_equal 0 [server_reap [srv id]]
-            assert_equal {} [temp_files]
-        }
-    }
 }
 
 start_server [list overrides [list loadmodule [file join $::root build modules typed.so] save ""] tags {modules}] {
@@ -465,32 +411,6 @@ start_faulty_server {save ""} {
     r save
     set before [file_bytes [rdb_file]]
     r set k changed
-
-    foreach {what rule pattern} {
-        "a full disk" "write */temp-*.rdb fail ENOSPC" "*No space left on device*"
-        "a disk that is full after 100000 bytes" "write */temp-*.rdb fail ENOSPC after=100000" "*No space left on*"
-        "an error when writing" "write */temp-*.rdb fail EIO after=5000" "*Input/output error*"
-        "an error when syncing" "sync */temp-*.rdb fail EIO" "*Input/output error*"
-        "an error when closing" "close */temp-*.rdb fail EIO" "*Input/output error*"
-        "a rename that fails" "rename */dump.rdb fail EACCES" "*Error moving temp DB file temp-*.rdb on the final\
-            destination dump.rdb (in server root dir *): Permission denied*"
-        "a file that cannot be opened" "open */temp-*.rdb fail EROFS" "*Failed opening the temp RDB file\
-            temp-*.rdb (in server root dir *) for saving: Read-only file system*"
-    } {
-        test "$what: the save fails, and the old file stays" {
-            faults $rule
-            set from [log_size]
-            catch {r bgsave forkless}
-            wait_saved
-            wait_for_log "Background saving error" $from
-            assert_match $pattern [log_text $from]
-            assert_equal err [field rdb_last_bgsave_status]
-            assert_equal {} [temp_files]
-            assert_equal 1 [expr {$before eq [file_bytes [rdb_file]]}]
-            assert_morethan [field rdb_changes_since_last_save] 0
-            faults
-        }
-    }
 
     test "after a failure the next save succeeds" {
         faults "write */temp-*.rdb short 1000" "write */temp-*.rdb fail EINTR times=3"

@@ -1,4 +1,4 @@
-# Options of persistence whose effect is visible only in the files, in the calls to the disk or in the child process.
+# Options of persistence whose effect is visible only in the files, in the calls to the disk or in the save's threads.
 # seconds: 6
 
 # Starts a server on this RDB file and returns the number of keys and the value of k.
@@ -205,9 +205,9 @@ start_faulty_server {appendonly yes} {
         faults
     }
 
-    test "no-appendfsync-on-rewrite: nothing is synced while a child writes; behind it the file is" -needs {ours 1} {
+    test "no-appendfsync-on-rewrite: nothing is synced while a rewrite runs; behind it the file is" -needs {ours 1} {
         r config set no-appendfsync-on-rewrite yes
-        set pid [aof_slow_rewrite]
+        aof_slow_rewrite
         faults "sync */appendonlydir/*.incr.aof fail EIO"
         r set k v
         # A sync would be due after a second, fail, and cause writes to be rejected.
@@ -217,7 +217,7 @@ start_faulty_server {appendonly yes} {
             after 100
         }
         assert_equal 0 [info_field persistence aof_pending_bio_fsync]
-        kill_process KILL $pid
+        aof_end_slow_rewrite
         wait_for_condition 15000 {[catch {r set k v}]}
         assert_error_like "MISCONF Errors writing to the AOF file: Input/output error" {r set k v}
         faults
@@ -226,24 +226,37 @@ start_faulty_server {appendonly yes} {
     }
 }
 
-# --- The child process ---
+# --- The threads ---
 
 # The first CPU that this process may use.
 regexp {Cpus_allowed_list:\s+(\d+)} [file_bytes /proc/self/status] -> cpu
+proc cpus_of {task} {
+    set status ""
+    catch {set status [file_bytes /proc/[srv pid]/task/$task/status]}
+    regexp {Cpus_allowed_list:\s+(\S+)} $status -> cpus
+    return $cpus
+}
+proc cpus_of_save {} {
+    set found {}
+    foreach path [glob -directory /proc/[srv pid]/task *] {
+        if {[catch {file_bytes $path/comm} name]} continue
+        if {[string match *save* $name]} {dict set found [string trim $name] [cpus_of [file tail $path]]}
+    }
+    return [lsort -stride 2 $found]
+}
 foreach {option command log} {
     bgsave-cpulist bgsave "Background saving started by pid"
     aof-rewrite-cpulist bgrewriteaof "Background append only file rewriting started by pid"
 } {
     start_server [list overrides [list $option $cpu rdb-key-save-delay 100000000]] {
-        test "$option: the child runs on these CPUs, and the server on all" {
+        test "$option: the threads of the save run on these CPUs, and the server on all" {
             r set k v
-            set before [regexp -inline {Cpus_allowed_list:[^\n]*} [file_bytes /proc/[srv pid]/status]]
+            set before [cpus_of [srv pid]]
             r $command
             wait_for_log $log
-            regexp "$log (\\d+)" [log_text] -> pid
-            wait_for_condition 10000 {[string match "*Cpus_allowed_list:\t$cpu\n*" [file_bytes /proc/$pid/status]]}
-            assert_equal $before [regexp -inline {Cpus_allowed_list:[^\n]*} [file_bytes /proc/[srv pid]/status]]
-            kill_process KILL $pid
+            wait_for_condition 10000 {[cpus_of_save] eq [list save $cpu save_reader $cpu]}
+            assert_equal $before [cpus_of [srv pid]]
+            r config set rdb-key-save-delay 0
         }
     }
 }

@@ -7,23 +7,25 @@ proc save_status {} {info_field persistence rdb_last_bgsave_status}
 proc unsaved {} {info_field persistence rdb_changes_since_last_save}
 proc wait_saved {} {wait_for_condition 20000 {[saving] eq "0"}}
 
-# Starts a background save that runs until finish_bgsave or until it is killed. Returns its process id.
-proc slow_bgsave {} {
+# Runs the body while a background save runs that makes no progress.
+proc with_slow_bgsave {body} {
     r set slow-key v
-    r config set rdb-key-save-delay 100000000
-    set from [log_size]
-    assert_equal "Background saving started" [r bgsave]
-    r config set rdb-key-save-delay 0
-    wait_for_condition 5000 {[llength [temp_files]] == 1}
-    assert_regexp {Background saving started by pid \d+} [log_text $from]
-    regexp {Background saving started by pid (\d+)} [log_text $from] -> pid
-    return $pid
+    with_config {rdb-key-save-delay 100000000} {
+        set from [log_size]
+        assert_equal "Background saving started" [r bgsave]
+        wait_for_condition 5000 {[llength [temp_files]] == 1}
+        wait_for_log "Background saving started by pid [srv pid]" $from
+        uplevel 1 $body
+    }
 }
-proc kill_bgsave {signal} {
-    set pid [slow_bgsave]
-    kill_process $signal $pid
+# A background save that fails: a directory has the name of the file that it writes.
+proc failed_bgsave {} {
+    set path [file join [srv dir] temp-forkless-[srv pid].rdb]
+    file mkdir $path
+    r bgsave
     wait_saved
-    return $pid
+    file delete $path
+    assert_equal err [save_status]
 }
 
 start_server {} {
@@ -69,22 +71,17 @@ start_server {} {
         assert_equal [r debug digest-value signs] [r debug digest-value again]
     }
 
-    test "BGSAVE writes the file in a child process, and a restarted server has the keys" {
+    test "BGSAVE writes the file in the background, and a restarted server has the keys" {
         r flushall
         file delete [rdb_file]
         r set k in-background
         set from [log_size]
         set saves [info_field persistence rdb_saves]
-        set forks [info_field stats total_forks]
         assert_equal "Background saving started" [r bgsave]
         wait_for_log "Background saving terminated with success" $from
-        assert_regexp {Background saving started by pid \d+.*:C .*DB saved on disk.*:C .*Fork CoW for RDB: current \d+\
-            MB, peak \d+ MB, average \d+ MB} [log_text $from]
+        assert_regexp {Background saving started by pid \d+.*DB saved on disk} [log_text $from]
         assert_equal ok [save_status]
         assert_equal [expr {$saves + 1}] [info_field persistence rdb_saves]
-        assert_equal [expr {$forks + 1}] [info_field stats total_forks]
-        assert_morethan [info_field stats latest_fork_usec] 0
-        assert_morethan [info_field persistence rdb_last_cow_size] 0
         assert_equal -1 [info_field persistence rdb_current_bgsave_time_sec]
         assert_morethan [info_field persistence rdb_last_bgsave_time_sec] -1
         restart_server -signal KILL
@@ -94,12 +91,12 @@ start_server {} {
     test "a snapshot is of the moment of BGSAVE: later changes are not in it, and are counted as unsaved" {
         r flushall
         for {set i 0} {$i < 100} {incr i} {r set key:$i before}
-        r config set rdb-key-save-delay 10000
-        r bgsave
-        r config set rdb-key-save-delay 0
-        for {set i 0} {$i < 100} {incr i} {r set key:$i after}
-        r set new v
-        assert_equal 1 [saving]
+        with_config {rdb-key-save-delay 100000000} {
+            r bgsave
+            for {set i 0} {$i < 100} {incr i} {r set key:$i after}
+            r set new v
+            assert_equal 1 [saving]
+        }
         wait_saved
         assert_equal 101 [unsaved]
         restart_server -signal KILL
@@ -108,28 +105,14 @@ start_server {} {
     }
 
     test "clients are served while a snapshot is written" {
-        set pid [slow_bgsave]
-        assert_equal PONG [r ping]
-        r set during v
-        assert_equal v [r get during]
-        assert_equal 1 [saving]
-        assert_match "*valkey-rdb-bgsave*" [file_bytes /proc/$pid/cmdline]
-        r bgsave cancel
-        wait_saved
-    }
-
-    test "the child has no connection and no listening port open" {
-        set c [new_client]
-        $c ping
-        set pid [slow_bgsave]
-        foreach fd [glob /proc/$pid/fd/*] {
-            if {[catch {file readlink $fd} what]} continue
-            assert_not_match "socket:*" $what
-            assert_not_match "*eventpoll*" $what
-            assert_not_match "*infiniband*" $what
+        with_slow_bgsave {
+            assert_equal PONG [r ping]
+            r set during v
+            assert_equal v [r get during]
+            assert_equal 1 [saving]
+            r bgsave cancel
+            wait_saved
         }
-        r bgsave cancel
-        wait_saved
     }
 
     test "INFO shows the progress of a background save" {
@@ -139,8 +122,6 @@ start_server {} {
         r bgsave
         wait_for_condition 20000 {[info_field persistence current_save_keys_processed] > 0}
         assert_equal 400 [info_field persistence current_save_keys_total]
-        assert_morethan [info_field persistence current_cow_size] 0
-        assert_morethan [info_field persistence current_cow_peak] 0
         assert_range [info_field persistence current_fork_perc] 0.1 99.9
         assert_morethan [info_field persistence rdb_current_bgsave_time_sec] -1
         r config set rdb-key-save-delay 0
@@ -151,16 +132,17 @@ start_server {} {
     }
 
     test "SAVE and BGSAVE are refused while a background save runs" {
-        slow_bgsave
-        replies {
-            {save} "-ERR Background save already in progress"
-            {bgsave} "-ERR Background save already in progress"
-            {bgsave schedule} "-ERR Background save already in progress"
-            {bgsave foo} "-ERR syntax error"
-            {bgsave schedule foo} "-ERR syntax error"
+        with_slow_bgsave {
+            replies {
+                {save} "-ERR Background save already in progress"
+                {bgsave} "-ERR Background save already in progress"
+                {bgsave schedule} "-ERR Background save already in progress"
+                {bgsave foo} "-ERR syntax error"
+                {bgsave schedule foo} "-ERR syntax error"
+            }
+            r bgsave cancel
+            wait_saved
         }
-        r bgsave cancel
-        wait_saved
     }
 
     test "a background save does not replace the newer file of DEBUG RELOAD" -needs {command debug} {
@@ -168,9 +150,11 @@ start_server {} {
         r mset a 1 b 2 c 3
         r config set rdb-key-save-delay 300000
         r bgsave
+        r multi
         r config set rdb-key-save-delay 0
         r set new 1
         r debug reload
+        r exec
         wait_saved
         r debug reload nosave
         assert_equal 1 [r get new]
@@ -186,17 +170,19 @@ start_server {} {
         assert_equal ok [save_status]
     }
 
-    test "BGSAVE CANCEL ends the child and removes its file, and is no failure" -needs {version 8.1} {
+    test "BGSAVE CANCEL ends the save and removes its file, and is no failure" -needs {version 8.1} {
         r save
         set before [file_bytes [rdb_file]]
         set from [log_size]
-        slow_bgsave
-        assert_equal "Background saving cancelled" [r bgsave cancel]
-        wait_saved
+        with_slow_bgsave {
+            assert_equal "Background saving cancelled" [r bgsave cancel]
+            wait_saved
+        }
         wait_for_condition 5000 {[temp_files] eq {}}
         assert_equal ok [save_status]
+        assert_morethan [unsaved] 0
         assert_equal $before [file_bytes [rdb_file]]
-        assert_regexp {Background saving will be aborted due to user request.*Killing running RDB child: \d+} \
+        assert_regexp {Background saving will be aborted due to user request.*Background saving cancelled} \
             [log_text $from]
         assert_error "ERR Background saving is currently not in progress or scheduled" {r bgsave cancel}
     }
@@ -207,7 +193,7 @@ start_server {} {
         assert_range $saved [expr {[clock seconds] - 5}] [expr {[clock seconds] + 1}]
         assert_equal $saved [info_field persistence rdb_last_save_time]
         wait_for_condition 5000 {[clock seconds] > $saved}
-        kill_bgsave KILL
+        failed_bgsave
         assert_equal $saved [r lastsave]
         r bgsave
         wait_saved
@@ -215,25 +201,23 @@ start_server {} {
         assert_arity lastsave a
     }
 
-    test "a child that is killed leaves the file as it was, and no temporary one" {
+    test "a background save that fails leaves the file as it was, and no temporary one" {
         r set k saved
         r save
         set before [file_bytes [rdb_file]]
         r set k changed
         set from [log_size]
-        kill_bgsave KILL
-        wait_for_condition 5000 {[temp_files] eq {}}
+        failed_bgsave
+        assert_equal {} [temp_files]
         assert_equal $before [file_bytes [rdb_file]]
-        assert_equal err [save_status]
-        assert_match "*Background saving terminated by signal 9*" [log_text $from]
+        assert_match "*Failed opening the temp RDB file *Background saving error*" [log_text $from]
         r bgsave
         wait_saved
         assert_equal ok [save_status]
     }
 
     test "without save points a failed background save stops no writes" {
-        kill_bgsave KILL
-        assert_equal err [save_status]
+        failed_bgsave
         assert_equal OK [r set k v]
         r save
         assert_equal ok [save_status]
@@ -243,9 +227,10 @@ start_server {} {
         r set k v
         r save
         set before [file_bytes [rdb_file]]
-        slow_bgsave
-        assert_equal OK [r flushall]
-        wait_saved
+        with_slow_bgsave {
+            assert_equal OK [r flushall]
+            wait_saved
+        }
         assert_equal {} [temp_files]
         assert_equal $before [file_bytes [rdb_file]]
     }
@@ -278,28 +263,12 @@ start_server {} {
         r config set dir [srv dir]
         assert_equal OK [r save]
     }
-
-    test "a fork is an event of the latency monitor" {
-        r config set latency-monitor-threshold 1
-        r debug populate 300000 fork: 10
-        set seen 0
-        # A fork may take more than a millisecond, depending on the machine; then its event exists.
-        for {set i 0} {$i < 10 && !$seen} {incr i} {
-            r bgsave
-            wait_saved
-            set seen [expr {[info_field stats latest_fork_usec] >= 1000}]
-        }
-        if {$seen} {assert_morethan [llength [r latency history fork]] 0}
-        r config set latency-monitor-threshold 0
-        r flushall
-    }
 }
 
 start_server {overrides {save "3600 1"}} {
     test "after a failed background save, commands that write are refused with MISCONF until one succeeds" {
         r set k v
-        kill_bgsave KILL
-        assert_equal err [save_status]
+        failed_bgsave
         set misconf "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk.\
             Commands that may modify the data set are disabled, because this instance is configured to report errors\
             during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey logs\
@@ -319,7 +288,7 @@ start_server {overrides {save "3600 1"}} {
     }
 
     test "stop-writes-on-bgsave-error no, or no save points, let commands write after a failed save" {
-        kill_bgsave KILL
+        failed_bgsave
         assert_error_like "MISCONF *" {r set k w}
         r config set stop-writes-on-bgsave-error no
         assert_equal OK [r set k w]
@@ -333,10 +302,11 @@ start_server {overrides {save "3600 1"}} {
         assert_equal OK [r set k w]
     }
 
-    test "the server's own kill of a background save is no failure" {
-        slow_bgsave
-        r bgsave cancel
-        wait_saved
+    test "a background save that was cancelled is no failure" {
+        with_slow_bgsave {
+            r bgsave cancel
+            wait_saved
+        }
         assert_equal ok [save_status]
         assert_equal OK [r set k v]
     }
@@ -344,8 +314,10 @@ start_server {overrides {save "3600 1"}} {
     test "FLUSHALL saves the empty data set where there are save points" {
         r set k v
         r save
-        slow_bgsave
-        assert_equal OK [r flushall]
+        with_slow_bgsave {
+            assert_equal OK [r flushall]
+            wait_saved
+        }
         assert_equal {} [temp_files]
         assert_equal 0 [unsaved]
         restart_server -signal KILL
@@ -442,16 +414,5 @@ start_server {} {
         assert_error "ERR Error trying to load the RDB dump, check server logs." {r debug reload nosave}
         assert_equal v [r get k]
         r save
-    }
-
-    test "a connection that is closed while a child runs is also closed for its peer" {
-        set c [new_client]
-        $c client setname closing
-        slow_bgsave
-        set id [$c client id]
-        r client kill id $id
-        assert_closed $c
-        r bgsave cancel
-        wait_saved
     }
 }

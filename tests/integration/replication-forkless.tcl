@@ -1,11 +1,10 @@
-# Full synchronizations without fork (bgsave-default-method forkless), from a file, through a pipe and on two channels:
-# they have the data of one moment whatever clients and replicas do meanwhile. seconds: 50
+# Full synchronizations from a file, as a stream and on two channels: they have the data of one moment whatever clients
+# and replicas do meanwhile. seconds: 50
 
-set forkless {bgsave-default-method forkless repl-diskless-sync-delay 0 save "" enable-debug-command yes
-    rdbcompression no repl-timeout 60}
+set forkless {repl-diskless-sync-delay 0 save "" enable-debug-command yes rdbcompression no repl-timeout 60}
 set modes {
     file {repl-diskless-sync no dual-channel-replication-enabled no}
-    pipe {repl-diskless-sync yes dual-channel-replication-enabled no}
+    stream {repl-diskless-sync yes dual-channel-replication-enabled no}
     dual {repl-diskless-sync yes dual-channel-replication-enabled yes}
 }
 
@@ -93,7 +92,7 @@ start_server [list no_rdma 1 overrides $forkless] {
 # The replica's own saves. The primary gives its copy slowly, so that one can look at the memory while it is loaded.
 start_server [list no_rdma 1 overrides $forkless] {
 start_server [list no_rdma 1 overrides $forkless] {
-    foreach {mode load} {file disabled pipe disabled pipe flush-before-load pipe swapdb dual disabled} {
+    foreach {mode load} {file disabled stream disabled stream flush-before-load stream swapdb dual disabled} {
         foreach {command running appendonly} {
             bgsave rdb_bgsave_in_progress no bgrewriteaof aof_rewrite_in_progress yes
             bgrewriteaof aof_rewrite_in_progress no
@@ -267,7 +266,7 @@ start_server [list no_rdma 1 overrides $forkless] {
 
     # The replica reads all the time, so that repl-timeout does not end it, but less than clients write.
     foreach {mode options first} {
-        pipe {capa eof capa psync2 listening-port 7777} +FULLRESYNC*
+        stream {capa eof capa psync2 listening-port 7777} +FULLRESYNC*
         dual {capa eof rdb-only 1 rdb-channel 1 version 9.1.0 listening-port 7777} {$ENDOFF:*}
     } {
         test "a slow replica by $mode keeps writes waiting for repl-timeout at most, and then gets a file" {

@@ -75,30 +75,13 @@ start_server {overrides {save "3600 1"}} {
 start_server {overrides {save "3600 1"}} {
     test "SHUTDOWN ends a background save, removes its file and saves itself" {
         r set k v
-        r config set rdb-key-save-delay 100000000
+        r config set rdb-key-save-delay 100000
         r bgsave
-        r config set rdb-key-save-delay 0
         wait_for_condition 5000 {[llength [glob -nocomplain -directory [srv dir] temp-*.rdb]] == 1}
         shuts_down
         assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
         assert_equal 1 [has_file]
         assert_match "*There is a child saving an .rdb. Killing it!*" [log_text]
-    }
-}
-
-start_server {overrides {save "3600 1" enable-debug-command yes}} {
-    test "FLUSHALL, DEBUG RELOAD and SHUTDOWN end a background save that is stopped" {
-        foreach command {{r flushall} {r debug reload} {shuts_down}} {
-            r set k v
-            r config set rdb-key-save-delay 100000000
-            r bgsave
-            r config set rdb-key-save-delay 0
-            wait_for_condition 5000 {[set files [glob -nocomplain -directory [srv dir] temp-*.rdb]] ne {}}
-            regexp {temp-(\d+)\.rdb} $files -> pid
-            kill_process STOP $pid
-            eval $command
-        }
-        assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
     }
 }
 

@@ -522,31 +522,9 @@ start_tls_server {tls-replication yes} {
     }
 }
 
-# A TLS session belongs to one thread: the save writes into a pipe.
-test "without fork the primary itself sends the copy of an RDB channel by TLS" -needs {ours 1} {
-    set dual {tls-replication yes dual-channel-replication-enabled yes repl-diskless-sync-delay 0
-        bgsave-default-method forkless enable-debug-command yes}
-    start_tls_server $dual {
-        r debug populate 20000 key 1000
-        set digest [r debug digest]
-        set primary [tls_port]
-        start_tls_server [dict merge $dual {repl-diskless-load swapdb}] {
-            set mark [log_size -1]
-            r replicaof 127.0.0.1 $primary
-            wait_for_condition 15000 {[info_field replication master_link_status] eq "up"}
-            assert_equal $digest [r debug digest]
-            wait_for_log "to pipe through parent process, without fork" $mark 5000 -1
-            r -1 set after y
-            wait_for_condition 5000 {[r get after] eq "y"}
-            assert_equal 0 [dict get [info_dict [r -1 info stats]] total_forks]
-        }
-    }
-}
-
 # With io-threads 3 the RDB channel may belong to another thread.
 foreach threads {1 3} {
-    test "the child sends the copy of an RDB channel by TLS while the primary is stopped, io-threads $threads" \
-        -needs {ours 1} {
+    test "the copy of an RDB channel is sent by TLS, io-threads $threads" -needs {ours 1} {
         set dual {tls-replication yes dual-channel-replication-enabled yes repl-diskless-sync-delay 0}
         start_tls_server [dict merge $dual [list enable-debug-command yes io-threads $threads]] {
             set before [info_field tls tls_memory]
@@ -554,15 +532,11 @@ foreach threads {1 3} {
             set digest [r debug digest]
             set primary [tls_port]
             start_tls_server [dict merge $dual {repl-diskless-load swapdb enable-debug-command yes}] {
-                r -1 debug pause-after-fork 1
+                set mark [log_size -1]
                 r replicaof 127.0.0.1 $primary
-                wait_for_condition 15000 {[process_state [srv -1 pid]] eq "T"}
-                wait_for_condition 15000 {[log_has "Done loading RDB, keys loaded: 20000"]}
-                assert_equal "T" [process_state [srv -1 pid]]
-                kill_process CONT [srv -1 pid]
-                r -1 debug pause-after-fork 0
                 wait_for_condition 15000 {[info_field replication master_link_status] eq "up"}
                 assert_equal $digest [r debug digest]
+                wait_for_log "to direct socket to replica, without fork" $mark 5000 -1
                 assert {[log_has "checksum disabled: skipped checksum for this transfer"]}
                 r -1 set after y
                 wait_for_condition 5000 {[r get after] eq "y"}

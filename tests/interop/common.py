@@ -11,8 +11,8 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from resp import Client, Closed, Error, Map, Push, Set, Status, request  # noqa: E402,F401
-from servers import (ROOT, SAVE_METHOD, Server, free_port, genuine, info_fields, installed,  # noqa: E402,F401
-                     newest_server, ours, rdma_device, until, wait_for)
+from servers import (ROOT, Server, free_port, genuine, info_fields, installed, newest_server,  # noqa: E402,F401
+                     ours, rdma_device, until, wait_for)
 
 
 class Report:

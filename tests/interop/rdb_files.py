@@ -10,7 +10,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 
-from common import SAVE_METHOD, Client, Report, Server, genuine, info_fields, installed, ours, run, wait_for
+from common import Client, Report, Server, genuine, info_fields, installed, ours, run, wait_for
 from values import GROUPED, STREAMS, VALUES
 
 report = Report()
@@ -40,14 +40,11 @@ def make_all(client, fields_expire):
 
 
 def saved(server, client):
-    """The file of SAVE, or of BGSAVE if VALKEY_SAVE_METHOD says how."""
+    """The file of BGSAVE."""
     path = os.path.join(server.dir, "dump.rdb")
-    if SAVE_METHOD:
-        client.call("BGSAVE")
-        wait_for("BGSAVE ends", lambda: info_fields(client.call("INFO", "persistence")).get(
-            "rdb_bgsave_in_progress") == "0")
-    else:
-        client.call("SAVE")
+    client.call("BGSAVE")
+    wait_for("BGSAVE ends", lambda: info_fields(client.call("INFO", "persistence")).get(
+        "rdb_bgsave_in_progress") == "0")
     assert os.path.exists(path) and "rdb_last_bgsave_status:ok" in client.call("INFO", "persistence").decode()
     return path
 

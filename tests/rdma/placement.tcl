@@ -744,27 +744,25 @@ start_server [with_faults {held send:hold,op=read}] {
         nothing_is_pinned
     }
 
-    foreach method {fork forkless} {
-        test "a snapshot ($method) that is written during a set has the value before it" -needs $held {
-            set c [placer]
-            place $c region a 300000 both
-            r flushall
-            set old [set_from $c k a 0 200000 1]
-            for {set i 0} {$i < 20} {incr i} {r set key:$i [string repeat v 10000]}
-            place $c fill a 100000 100000 2
-            set new [place $c crc a 100000 100000]
-            with_config "rdb-key-save-delay 50000 bgsave-default-method $method" {
-                set_held $c k 100000 @a+100000 100000
-                r bgsave
-                assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
-                fault_end held
-                assert_equal +OK [place $c reply]
-                assert_equal $new [r blob.info k crc]
-                wait_for_condition 20000 {[info_field persistence rdb_bgsave_in_progress] == 0}
-            }
-            r debug reload nosave
-            assert_equal $old [r blob.info k crc]
+    test "a snapshot that is written during a set has the value before it" -needs $held {
+        set c [placer]
+        place $c region a 300000 both
+        r flushall
+        set old [set_from $c k a 0 200000 1]
+        for {set i 0} {$i < 20} {incr i} {r set key:$i [string repeat v 10000]}
+        place $c fill a 100000 100000 2
+        set new [place $c crc a 100000 100000]
+        with_config {rdb-key-save-delay 50000} {
+            set_held $c k 100000 @a+100000 100000
+            r bgsave
+            assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
+            fault_end held
+            assert_equal +OK [place $c reply]
+            assert_equal $new [r blob.info k crc]
+            wait_for_condition 20000 {[info_field persistence rdb_bgsave_in_progress] == 0}
         }
+        r debug reload nosave
+        assert_equal $old [r blob.info k crc]
     }
 
     test "a server that is shut down during a transfer ends in order" -needs $held {

@@ -1,7 +1,7 @@
-# Full synchronizations that replicas fetch by RDMA READ while the primary saves without fork (bgsave-default-method
-# forkless): the copy is that of its moment, and a server with registered memory never forks. seconds: 25
+# Full synchronizations that replicas fetch by RDMA READ: the copy is that of its moment, and a server with registered
+# memory never forks. seconds: 25
 
-set forkless {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60 bgsave-default-method forkless save ""}
+set forkless {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60 save ""}
 
 source [file join $::root tests harness full_copy.tcl]
 proc wait_over {level} {

@@ -140,10 +140,10 @@ start_server [list overrides $rdma] {
         test "a replica that comes while the first chunks are held takes part in the same snapshot" \
             -needs $::on_software_device {
             r -2 config set rdb-key-save-delay 300
-            set child [hold_snapshot -2 {r -2} {r -1} 10000000 {
+            hold_snapshot {r -2} {r -1} 10000000 {
                 start_anew -1
                 r -1 replicaof $::opt(rdma_host) [srv -2 port]
-            }]
+            }
             set snapshots [field -2 rdma_sync_snapshots]
             r -2 set during 1
             follow -2
@@ -151,7 +151,6 @@ start_server [list overrides $rdma] {
             # Each write during the synchronization arrives once.
             for {set i 0} {$i < 100} {incr i} {r -2 incr counter; r -2 append text $i,}
             r -2 config set rdb-key-save-delay 0
-            kill_process CONT $child
             wait_up -1
             wait_up 0
             assert_equal $snapshots [field -2 rdma_sync_snapshots]
@@ -163,7 +162,7 @@ start_server [list overrides $rdma] {
         test "progress is shown on both sides while a snapshot is fetched" -needs $::on_software_device {
             r -2 config set rdb-key-save-delay 300
             set marks [list [log_size] [log_size -2]]
-            set child [hold_snapshot -2 {r -2} r 10000000 {start_anew 0; follow -2}]
+            hold_snapshot {r -2} r 10000000 {start_anew 0; follow -2}
             assert_range [field 0 master_sync_rdma_read_percent] 1 60
             assert_range [field -2 rdma_sync_percent] 1 60
             foreach {level name} {0 master_sync_rdma_read -2 rdma_sync} {
@@ -177,7 +176,6 @@ start_server [list overrides $rdma] {
             wait_for_log "Pulled synchronization: 1 replicas, the slowest has * of the keys, * MB/s, * seconds left" \
                 [lindex $marks 1] 30000 -2
             r -2 config set rdb-key-save-delay 0
-            kill_process CONT $child
             wait_up
             wait_same -2 0
         }
@@ -202,7 +200,7 @@ start_server [list overrides [list {*}$rdma io-threads 3 rdma-replication-snapsh
         foreach how {link-cut replica-killed} {
             test "an I/O thread revokes the key of a replica that ends early: $how" -needs $::on_software_device {
                 r -2 config set repl-diskless-sync-delay 0 rdb-key-save-delay 300
-                set child [hold_snapshot -2 {r -2} r 30000000 {start_anew 0; follow -2}]
+                hold_snapshot {r -2} r 30000000 {start_anew 0; follow -2}
                 set snapshots [field -2 rdma_sync_snapshots]
                 if {$how eq "link-cut"} {
                     r -2 client kill type replica
@@ -210,7 +208,6 @@ start_server [list overrides [list {*}$rdma io-threads 3 rdma-replication-snapsh
                     exec kill -KILL [srv pid]
                 }
                 r -2 config set rdb-key-save-delay 0
-                kill_process CONT $child
                 if {$how eq "replica-killed"} {
                     restart_server
                     follow -2
@@ -227,12 +224,11 @@ start_server [list overrides [list {*}$rdma io-threads 3 rdma-replication-snapsh
     }}
 }
 
-# Runs the body while a snapshot of 10 MB is fetched and its child is stopped. Level -1 is the primary.
+# Runs the body while a snapshot of 10 MB is fetched and its save is stopped. Level -1 is the primary.
 proc while_fetching {body} {
     r -1 config set rdb-key-save-delay 500
-    set child [hold_snapshot -1 {r -1} r 10000000 {start_anew 0; follow -1}]
+    hold_snapshot {r -1} r 10000000 {start_anew 0; follow -1}
     catch {uplevel 1 $body} result options
-    kill_process CONT $child
     catch {r -1 config set rdb-key-save-delay 0}
     return -options $options $result
 }
@@ -251,19 +247,19 @@ foreach {setting old meanwhile kept} {
             test "a fetched copy obeys repl-diskless-load $setting, over [llength [dict keys $old]] keys" \
                 -needs $::on_software_device {
                 r -1 config set rdb-key-save-delay 500
-                set child [hold_snapshot -1 {r -1} r 10000000 {
+                hold_snapshot {r -1} r 10000000 {
                     r replicaof no one
                     r flushall
                     if {[llength $old]} {r set {*}$old}
                     follow -1
-                }]
+                }
                 set delivered [field -1 rdma_sync_delivered]
                 catch {r get mine} found
                 assert_match $meanwhile $found
                 assert_equal [string match LOADING* $found] [field 0 loading persistence]
                 assert_equal [expr {$found eq "1"}] [llength [glob -nocomplain -directory [srv dir] temp-*.rdb]]
                 r -1 config set repl-diskless-sync-delay 60 ;# the next copy has to wait
-                kill_process KILL $child
+                r -1 client kill type replica
                 wait_for_condition 20000 {[field -1 rdma_sync_memory] eq "0" && [field 0 loading persistence] eq "0"}
                 assert_equal $kept [r dbsize]
                 if {$kept} {assert_equal 1 [r get mine]}
@@ -287,18 +283,17 @@ start_server [list overrides [list {*}$rdma repl-backlog-size 16kb]] {
             wait_up
             r -1 config set rdb-key-save-delay 500
             set large 0
-            set child [hold_snapshot -1 {r -1} r 10000000 {
+            hold_snapshot {r -1} r 10000000 {
                 # Without its primary the replica loses the stream.
                 r replicaof $::opt(rdma_host) [free_port]
                 wait_replicas_of -1 0
                 for {set i 0} {$i < 4} {incr i} {r -1 set large:[incr large] [string repeat x 20000]}
                 follow -1
-            }]
+            }
             set delivered [field -1 rdma_sync_delivered]
             assert_equal {0 1} [list [field 0 loading persistence] [field 0 async_loading persistence]]
             assert_equal {5000 0} [list [r strlen value:7] [r exists large:$large]]
             r -1 config set rdb-key-save-delay 0
-            kill_process CONT $child
             wait_up
             wait_same -1 0
             assert_equal [list [expr {$delivered + 1}] 20000] [list [field -1 rdma_sync_delivered] \
@@ -307,24 +302,7 @@ start_server [list overrides [list {*}$rdma repl-backlog-size 16kb]] {
     }
 }
 
-start_server [list overrides $rdma] {
-    fill 2000 5000
-    start_server [list overrides $rdma] {
-        test "the child that writes the snapshot has a lower priority than the server" -needs $::on_software_device {
-            while_fetching {
-                foreach pid [list [srv -1 pid] [snapshot_child -1]] {
-                    # The name, in parentheses, may contain spaces.
-                    lappend niceness [lindex [regsub {^.*\) } [file_bytes /proc/$pid/stat] ""] 16]
-                }
-                assert_equal [expr {min([lindex $niceness 0] + 5, 19)}] [lindex $niceness 1]
-            }
-            wait_up
-            wait_same -1 0
-        }
-    }
-}
-
-foreach how {replica-killed child-killed link-cut replica-leaves} {
+foreach how {replica-killed flushed link-cut replica-leaves} {
     start_server [list overrides $rdma] {
         fill 2000 5000
         start_server [list overrides $rdma] {
@@ -337,7 +315,7 @@ foreach how {replica-killed child-killed link-cut replica-leaves} {
                             restart_server -signal KILL
                             follow -1
                         }
-                        child-killed {exec kill -KILL [snapshot_child -1]}
+                        flushed {r -1 flushall}
                         link-cut {r -1 client kill type replica}
                         replica-leaves {
                             catch {r shutdown nosave}
@@ -362,11 +340,10 @@ start_server [list overrides $rdma] {
             -needs $::on_software_device {
             fill 2000 5000
             r config set rdb-key-save-delay 500
-            set child [hold_snapshot 0 r {r -1} 10000000 {
+            hold_snapshot r {r -1} 10000000 {
                 start_anew -1
                 r -1 replicaof $::opt(rdma_host) [srv port]
-            }]
-            kill_process CONT $child
+            }
             restart_server -signal KILL
             r set key value
             wait_up -1
@@ -381,19 +358,18 @@ start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb
     start_server [list overrides $rdma] {start_server [list overrides $rdma] {
         test "a replica that stops fetching is dropped when others wait for it" -needs $::on_software_device {
             r -2 config set repl-diskless-sync-delay 60 rdb-key-save-delay 200
-            set child [hold_snapshot -2 {r -2} r 30000000 {
+            hold_snapshot {r -2} r 30000000 {
                 r -2 config set repl-diskless-sync-max-replicas 2
                 foreach level {0 -1} {start_anew $level}
                 foreach level {0 -1} {r $level replicaof $::opt(rdma_host) [srv -2 port]}
                 wait_for_condition 30000 {[field -2 connected_slaves] eq 2}
                 # One that was dropped need not wait for another one.
                 r -2 config set repl-diskless-sync-max-replicas 1
-            }]
+            }
             set dropped [field -2 rdma_sync_dropped_slow]
             exec kill -STOP [srv pid]
             at_test_end [list exec kill -CONT [srv pid]]
             r -2 config set rdb-key-save-delay 0
-            kill_process CONT $child
             wait_up -1
             wait_same -2 -1
             assert_morethan [field -2 rdma_sync_dropped_slow] $dropped

@@ -29,12 +29,9 @@ set unfetched {rdma-replication-snapshot-memory 64mb rdma-max-registered-memory 
 foreach {kind settings} [list \
     "a fetched copy" {} \
     "a fetched copy, with I/O threads," {io-threads 3} \
-    "a fetched copy, without fork," {bgsave-default-method forkless} \
     "a disk-based copy" [list repl-diskless-sync no {*}$unfetched] \
     "a diskless copy" [list repl-diskless-sync yes {*}$unfetched] \
-    "two channels" [list repl-diskless-sync yes dual-channel-replication-enabled yes {*}$unfetched] \
-    "two channels, without fork," [list repl-diskless-sync yes dual-channel-replication-enabled yes \
-        bgsave-default-method forkless {*}$unfetched]
+    "two channels" [list repl-diskless-sync yes dual-channel-replication-enabled yes {*}$unfetched]
 ] {
     start_tls_node $settings {
         set port [config_get tls-port]

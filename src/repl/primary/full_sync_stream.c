@@ -35,11 +35,11 @@ static struct {
     bool last; /* what it writes is the last piece */
     /* From the thread to the main thread. */
     pthread_mutex_t lock;
-    pthread_cond_t taken;          /* a piece was taken, or the save stops */
-    struct blob *pieces[PIECES];   /* a ring */
+    pthread_cond_t taken;        /* a piece was taken, or the save stops */
+    struct blob *pieces[PIECES]; /* a ring */
     unsigned first, count;
     size_t bytes;
-    bool complete, stopped;        /* the last piece is in the queue; nobody takes what is written */
+    bool complete, stopped; /* the last piece is in the queue; nobody takes what is written */
     _Atomic bool posted;
     struct event_post post;
     /* Of the main thread. */
@@ -48,8 +48,7 @@ static struct {
     bool finished, success; /* the save has finished; with status 0 */
     struct event_timer watch;
     uint64_t watched_us, held_us; /* when the timer ran last; for how long writes of clients have waited */
-} transfer = {
-    .lock = PTHREAD_MUTEX_INITIALIZER, .taken = PTHREAD_COND_INITIALIZER, .post = {.run = transfer_posted}};
+} transfer = {.lock = PTHREAD_MUTEX_INITIALIZER, .taken = PTHREAD_COND_INITIALIZER, .post = {.run = transfer_posted}};
 
 static void transfer_wake_main(void) {
     if (!atomic_exchange(&transfer.posted, true)) event_loop_post(server.loop, &transfer.post);

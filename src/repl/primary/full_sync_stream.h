@@ -10,8 +10,8 @@ struct save_content;
 /* `dual`: to RDB channels, which have already received the position of the copy. 0 or a negative errno. */
 int full_sync_stream_start(const struct save_content *content, bool dual);
 bool full_sync_stream_runs(void);
-void full_sync_stream_resume(void); /* a connection has sent what was queued */
-size_t full_sync_stream_memory(void);       /* bytes in the queue */
+void full_sync_stream_resume(void);   /* a connection has sent what was queued */
+size_t full_sync_stream_memory(void); /* bytes in the queue */
 /* Whether the last bytes of the copy were passed to the replica's connection. */
 bool full_sync_stream_sent(const struct replica *replica);
 /* The replica's connection is closed: the save is ended if no other replica receives. */

@@ -15,8 +15,8 @@
  * Slow replicas
  *   The slowest replica holds back the others and the save. The server adds up the time for which others wait for it.
  *   When this exceeds rdma-replication-max-wait, the slow replica's synchronization fails, and it tries again later. It
- *   also fails if the replica sends nothing for repl-timeout. Clients whose writes are paused because too much waits for
- *   a free chunk are such others, too.
+ *   also fails if the replica sends nothing for repl-timeout. Clients whose writes are paused because too much waits
+ *   for a free chunk are such others, too.
  *
  * Keys
  *   Each replica gets an rkey of its own, for a registration of the chunks and nothing else. The rkey is revoked when

@@ -126,7 +126,7 @@ extern struct child_stats child_stats;
 
 /* DEBUG DICT-RESIZING: forbids resizing whether or not a child runs. */
 void child_set_resizing(bool enabled);
-/* DEBUG PAUSE-AFTER-FORK: the server stops itself (SIGSTOP) after each fork; the child continues. */
+/* DEBUG PAUSE-AFTER-FORK: the server stops itself (SIGSTOP) after each fork, and after the start of each save. */
 void child_set_pause_after_fork(bool enabled);
 bool child_pauses_after_fork(void);
-void child_pause_after_fork(void); /* called after a fork of the server: stops it here if that is set */
+void child_pause_after_fork(void); /* stops the server here if that is set */
