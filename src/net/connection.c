@@ -56,50 +56,6 @@ void listener_close(struct listener *listener) {
     listener->close(listener);
 }
 
-struct loan {
-    bool for_good;
-    int fd; /* -1: not possible */
-    struct connection *real;
-};
-
-/* On the thread of the connection. */
-static void lend_socket(struct connection *conn, void *context) {
-    struct loan *loan = context;
-    const struct socket_io *io = conn->transport->io;
-    if (!conn_is_open(conn) || !io || (io->set_given && !loan->for_good)) return;
-    conn_flush(conn);
-    if (conn_pending(conn) || !conn_is_open(conn)) return;
-    loan->fd = conn_fd(conn);
-    loan->real = conn;
-}
-
-int conn_socket_for_child(struct connection *conn, bool for_good, struct connection **real) {
-    struct loan loan = {.for_good = for_good, .fd = -1};
-    conn_flush(conn);
-    if (!conn_is_remote(conn))
-        lend_socket(conn, &loan);
-    else
-        remote_run(conn, lend_socket, &loan);
-    *real = loan.real;
-    return loan.fd;
-}
-
-static void set_given(struct socket_connection *s, bool given) {
-    if (s->io->set_given) s->io->set_given(s, given);
-}
-
-void conn_give_output(struct connection *real) {
-    set_given(container_of(real, struct socket_connection, conn), true);
-}
-
-ssize_t conn_child_send(struct connection *real, const void *data, size_t len) {
-    must(real->transport->io);
-    struct socket_connection *s = container_of(real, struct socket_connection, conn);
-    set_given(s, false);
-    const struct iovec part = {(void *)(uintptr_t)data, len};
-    return s->io->write(s, &part, 1);
-}
-
 void *conn_take_input(struct connection *conn) {
     if (conn_is_remote(conn) || !conn->transport->io) return NULL;
     struct socket_connection *stream = container_of(conn, struct socket_connection, conn);

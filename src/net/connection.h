@@ -259,18 +259,6 @@ static inline size_t conn_pending_shared(const struct connection *conn) { /* the
     return conn->transport->shared ? conn->transport->shared(conn) : 0;
 }
 void conn_close(struct connection *conn);
-/* The socket on which a child process that is forked next may send: all output has left the connection, and its owner
- * adds none while the child sends. Returns the descriptor, which the child keeps and which does not block; `real` is
- * for the functions below. -1: there is no socket, the connection is not open, or its peer does not take the output
- * now. for_good: this process never sends on the connection again. With TLS only that is possible, because parent and
- * child would encrypt different bytes with the same record number. */
-int conn_socket_for_child(struct connection *conn, bool for_good, struct connection **real);
-/* Right before the fork, if it is for good: from now on a TLS connection fails instead of sending anything, and ends
- * without a notice. Any thread. */
-void conn_give_output(struct connection *real);
-/* In the child: sends up to `len` bytes. Returns the number of bytes, or -errno; -EAGAIN: wait until the socket is
- * writable, and offer the same bytes again. */
-ssize_t conn_child_send(struct connection *real, const void *data, size_t len);
 /* For a caller that drops the unconsumed input: the memory that holds it and nothing else, which the caller frees
  * (mem_free), perhaps on another thread. NULL: there is no such memory, and the input stays. */
 void *conn_take_input(struct connection *conn);

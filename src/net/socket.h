@@ -51,11 +51,8 @@ struct socket_io {
                      int count);                               /* like writev, never SIGPIPE */
     bool (*has_input)(const struct socket_connection *socket); /* read() has more, even if the socket is not readable */
     void (*shutdown)(struct socket_connection *socket);        /* notifies the peer that no output follows */
-    /* A child process sends, and this one does not (conn_give_output()). NULL: both may, one after the other. Any
-     * thread. */
-    void (*set_given)(struct socket_connection *socket, bool given);
-    void (*free)(struct socket_connection *socket);           /* frees socket->session */
-    size_t (*memory)(const struct socket_connection *socket); /* bytes of socket->session */
+    void (*free)(struct socket_connection *socket);            /* frees socket->session */
+    size_t (*memory)(const struct socket_connection *socket);  /* bytes of socket->session */
 };
 extern const struct socket_io socket_io_plain;
 

@@ -23,13 +23,12 @@
 
 struct tls_session {
     SSL *ssl;
-    bool more;          /* read() has input, or an end to report, without the socket */
-    bool broken;        /* a write has failed */
-    size_t fed;         /* bytes that the current call of OpenSSL has read */
-    _Atomic bool given; /* a child process sends, and this one does not */
-    int failure;        /* to report by the next read: -errno */
-    char *names;        /* conn_peer_names() */
-    char *certificate;  /* conn_peer_certificate() */
+    bool more;         /* read() has input, or an end to report, without the socket */
+    bool broken;       /* a write has failed */
+    size_t fed;        /* bytes that the current call of OpenSSL has read */
+    int failure;       /* to report by the next read: -errno */
+    char *names;       /* conn_peer_names() */
+    char *certificate; /* conn_peer_certificate() */
 };
 
 /* --- The BIO --- */
@@ -53,13 +52,7 @@ static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
 
 static int bio_write(BIO *bio, const char *data, size_t size, size_t *len) {
     const struct socket_connection *s = BIO_get_data(bio);
-    const struct tls_session *session = s->session;
     BIO_clear_retry_flags(bio);
-    if (session && atomic_load_explicit(&session->given,
-                                        memory_order_relaxed)) { /* an alert, or the answer to a request for new keys */
-        errno = EPIPE;
-        return 0;
-    }
     ssize_t n;
     do n = send(s->fd, data, size, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
@@ -251,15 +244,10 @@ static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts,
     }
 }
 
-static void tls_set_given(struct socket_connection *s, bool given) {
-    struct tls_session *session = s->session;
-    if (session) atomic_store_explicit(&session->given, given, memory_order_relaxed);
-}
-
 static void tls_shutdown(struct socket_connection *s) {
     struct tls_session *session = s->session;
     /* OpenSSL forbids it after a fatal error. */
-    if (session->failure == -EPROTO || session->broken || session->given) return;
+    if (session->failure == -EPROTO || session->broken) return;
     tls_errors_clear();
     SSL_shutdown(session->ssl);
     tls_errors_clear();
@@ -271,7 +259,6 @@ static const struct socket_io tls_io = {.start = tls_accept,
                                         .write = tls_write,
                                         .has_input = tls_has_input,
                                         .shutdown = tls_shutdown,
-                                        .set_given = tls_set_given,
                                         .free = tls_free,
                                         .memory = tls_memory};
 

@@ -66,11 +66,6 @@ struct background_save {
     struct forkless *forkless;
 };
 
-/* For cluster/migration, which asks. */
-enum save_method { SAVE_DEFAULT, SAVE_FORKLESS };
-static inline enum save_method background_save_method(enum save_method method) {
-    return SAVE_FORKLESS;
-}
 /* 0 or a negative errno: -EBUSY if another save or child runs. Then nothing has started, and done() is not called. */
 int background_save_start(struct background_save *save);
 

@@ -77,7 +77,7 @@ static void write_persistence(struct output *out) {
     aof_info(out);
     info_line(out, "module_fork_in_progress:%d", child_kind() == CHILD_MODULE);
     info_line(out, "module_fork_last_cow_size:%llu", ull(child_last_module_cow()));
-    info_line(out, "slot_migration_fork_in_progress:%d", child_kind() == CHILD_SLOTS);
+    info_line(out, "slot_migration_fork_in_progress:0");
     aof_info_sizes(out);
     if (server_is_loading()) write_loading(out);
     write_methods(out);

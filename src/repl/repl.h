@@ -34,8 +34,8 @@
  *         primary.h           sends the stream, takes acknowledgements, enforces timeouts
  *         handshake.c         REPLCONF, PSYNC, SYNC
  *         full_sync.h         the full synchronization: from a file (full_sync_file.h), as a stream
- *                             (full_sync_stream.h, direct_transfer.h), by RDMA READ (full_sync_pull.h);
- *                             replicas that are too slow for it (full_sync_slow.h)
+ *                             (full_sync_stream.h), by RDMA READ (full_sync_pull.h); replicas that are too
+ *                             slow for it (full_sync_slow.h)
  *         wait.h              WAIT, WAITAOF, min-replicas-to-write
  *         failover.h          FAILOVER
  *     replica/    the link to the primary

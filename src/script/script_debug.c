@@ -403,8 +403,7 @@ static int start_in_child(struct script_session *session, struct call *call) {
     session->job = (struct child_job){.kind = CHILD_SESSION,
                                       .title = "valkey-debug-eval",
                                       .log_name = "debugging",
-                                      .keep = &session->fd,
-                                      .keep_count = 1,
+                                      .keep = session->fd,
                                       .run = run_in_child,
                                       .done = child_done};
     pid_t pid = child_start_session(&session->process, &session->job);

@@ -45,7 +45,8 @@ static int run_looks_at_descriptors(struct child_job *job) {
 static struct child_job job_of(int (*run)(struct child_job *)) {
     done_count = 0;
     done_status = done_signal = -1;
-    return (struct child_job){.kind = CHILD_RDB, .title = "test-child", .log_name = "test", .run = run, .done = done};
+    return (struct child_job){
+        .kind = CHILD_MODULE, .title = "test-child", .log_name = "test", .run = run, .done = done};
 }
 static void wait_done(void) {
     uint64_t end = clock_monotonic_us() + PATIENCE_US;
@@ -74,7 +75,7 @@ TEST(the_exit_status_reaches_done) {
         pid_t pid = child_start(&job);
         assert_true(pid > 0);
         assert_int_equal(child_active_pid(), pid);
-        assert_int_equal(child_kind(), CHILD_RDB);
+        assert_int_equal(child_kind(), CHILD_MODULE);
         wait_done();
         assert_int_equal(done_status, statuses[i]);
         assert_int_equal(done_signal, 0);
@@ -147,7 +148,7 @@ TEST(keys_and_copied_memory_are_reported) {
     assert_int_equal(child_progress().keys_total, 7);
     wait_done();
     assert_int_equal(done_status, 0);
-    assert_true(child_last_cow() > 0);
+    assert_true(child_last_module_cow() > 0);
     assert_int_equal(child_progress().keys_total, 0);
     assert_false(server.is_child);
 }
@@ -158,8 +159,7 @@ TEST(a_child_keeps_only_its_jobs_descriptors) {
     kept_fd = ends[0];
     other_fd = ends[1];
     struct child_job job = job_of(run_looks_at_descriptors);
-    job.keep = &kept_fd;
-    job.keep_count = 1;
+    job.keep = kept_fd;
     assert_true(child_start(&job) > 0);
     wait_done();
     assert_int_equal(done_status, 0);
@@ -215,35 +215,6 @@ TEST(sessions_run_beside_a_child_and_beside_each_other) {
     child_kill_process(&processes[0]); /* nothing to kill */
 }
 
-TEST(children_of_slots_run_side_by_side_and_no_other) {
-    enum { COUNT = 2 };
-    struct child_process processes[COUNT] = {0};
-    struct child_job jobs[COUNT], snapshot = job_of(run_returns);
-    ended_sessions = 0;
-    for (int i = 0; i < COUNT; i++) {
-        jobs[i] = session_of(run_forever);
-        jobs[i].kind = CHILD_SLOTS;
-        jobs[i].done = session_done;
-        assert_true(child_start_slots(&processes[i], &jobs[i]) > 0);
-    }
-    assert_int_equal(child_kind(), CHILD_SLOTS);
-    assert_int_equal(child_active_pid(), 0);
-    assert_int_equal(child_start(&snapshot), -EBUSY);
-    child_kill_process(&processes[1]);
-    uint64_t end = clock_monotonic_us() + PATIENCE_US;
-    while (ended_sessions < 1 && clock_monotonic_us() < end) event_loop_turn(server.loop, 100000);
-    assert_int_equal(child_kind(), CHILD_SLOTS);
-    assert_true(store_settings.keep_access);
-    child_kill_process(&processes[0]);
-    while (ended_sessions < COUNT && clock_monotonic_us() < end) event_loop_turn(server.loop, 100000);
-    assert_int_equal(child_kind(), CHILD_NONE);
-    assert_false(store_settings.keep_access);
-    return_status = 0;
-    assert_true(child_start(&snapshot) > 0);
-    assert_int_equal(child_start_slots(&processes[0], &jobs[0]), -EBUSY);
-    wait_done();
-}
-
 static int session_exit;
 static void session_status(struct child_job *job, int status, int signal) {
     session_exit = signal ? 1000 + signal : status;
@@ -263,7 +234,7 @@ TEST(a_session_does_not_know_the_servers_children) {
     uint64_t end = clock_monotonic_us() + PATIENCE_US;
     while (session_exit < 0 && clock_monotonic_us() < end) event_loop_turn(server.loop, 100000);
     assert_int_equal(session_exit, 0);
-    assert_int_equal(child_kind(), CHILD_RDB);
+    assert_int_equal(child_kind(), CHILD_MODULE);
     child_kill_wait();
     assert_int_equal(done_signal, CHILD_KILL_SIGNAL);
 }

@@ -452,7 +452,6 @@ int main(void) {
     const struct CMUnitTest streams[] = {save_test(a_save_whose_reader_waits_can_be_ended)};
     if (!mkdtemp(temporary) || chdir(temporary) != 0) return 1;
     log_level = LOG_LEVEL_NOTHING;
-    persistence_settings.forkless_enabled = true;
     persistence_settings.forkless_buffer_limit = INT64_MAX; /* there is no event loop that could wait */
     make = keyspace_new;
     int failures = cmocka_run_group_tests_name("one table", saves, NULL, NULL);

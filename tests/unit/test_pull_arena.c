@@ -1,5 +1,5 @@
-/* The arena of a full synchronization that replicas fetch: bytes arrive in order and unchanged, the child waits for
- * released chunks and is woken by them, and the end of a snapshot is known only when it is complete. */
+/* The arena of a full synchronization that replicas fetch: bytes arrive in order and unchanged, the writer waits
+ * for released chunks and is woken by them, and the end of a snapshot is known only when it is complete. */
 #include "unit.h"
 #include <stdlib.h>
 
@@ -9,8 +9,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { PATIENCE_MS = 60000, PIECE_MAX = 300000 };
 
@@ -27,17 +25,21 @@ static uint64_t writer_keys(void *context) {
 }
 static const struct pull_writer writer = {.goes_on = writer_goes_on, .keys = writer_keys};
 
-/* The child: writes `total` bytes in pieces of changing size. */
-static pid_t start_child(struct pull_arena *arena, uint64_t total, bool finishes) {
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid) return pid;
+/* The writer's thread: writes `total` bytes in pieces of changing size. */
+static struct writing {
+    pthread_t thread;
+    struct pull_arena *arena;
+    uint64_t total;
+    bool finishes;
+} writing;
+static void *write_all(void *context) {
+    const struct writing *w = context;
     static char piece[PIECE_MAX];
     struct sink sink;
-    pull_arena_sink(arena, &sink, &writer);
-    for (uint64_t done = 0, turn = 1; done < total; turn++) {
+    pull_arena_sink(w->arena, &sink, &writer);
+    for (uint64_t done = 0, turn = 1; done < w->total; turn++) {
         size_t len = (size_t)(turn * 7919 % PIECE_MAX) + 1;
-        if (len > total - done) len = (size_t)(total - done);
+        if (len > w->total - done) len = (size_t)(w->total - done);
         for (size_t i = 0; i < len; i++) piece[i] = byte_at(done + i);
         output_write(&sink.out, (struct slice){piece, len});
         done += len;
@@ -45,13 +47,17 @@ static pid_t start_child(struct pull_arena *arena, uint64_t total, bool finishes
     }
     int result = sink_flush(&sink);
     sink_free(&sink);
-    if (finishes && pull_arena_finish(arena) < 0) result = -1;
-    _exit(result == 0 ? 0 : 1);
+    if (w->finishes && pull_arena_finish(w->arena) < 0) result = -1;
+    return (void *)(intptr_t)result;
 }
-static void wait_child(pid_t pid) {
-    int state;
-    assert_int_equal(waitpid(pid, &state, 0), pid);
-    assert_true(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+static void start_writer(struct pull_arena *arena, uint64_t total, bool finishes) {
+    writing = (struct writing){.arena = arena, .total = total, .finishes = finishes};
+    assert_int_equal(pthread_create(&writing.thread, NULL, write_all, &writing), 0);
+}
+static void wait_writer(void) {
+    void *result;
+    assert_int_equal(pthread_join(writing.thread, &result), 0);
+    assert_null(result);
 }
 static void wait_event(struct pull_arena *arena) {
     struct pollfd event = {.fd = pull_arena_fd(arena), .events = POLLIN};
@@ -80,7 +86,7 @@ static void transfer_by(const struct pull_key *key, uint64_t total) {
     uint64_t capacity = PULL_CHUNK_SIZE - (key ? PULL_TAG_SIZE : 0);
     struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, key);
     assert_non_null(arena);
-    pid_t pid = start_child(arena, total, true);
+    start_writer(arena, total, true);
     uint64_t offset = 0, number = 0;
     for (;;) {
         bool complete = pull_arena_complete(arena);
@@ -94,7 +100,7 @@ static void transfer_by(const struct pull_key *key, uint64_t total) {
     }
     assert_int_equal(offset, total);
     assert_int_equal(number, (total + capacity - 1) / capacity);
-    wait_child(pid);
+    wait_writer();
     pull_arena_free(arena);
 }
 static void transfer(uint64_t total) {
@@ -131,7 +137,8 @@ TEST(an_encrypted_snapshot_has_no_clear_text_in_shared_memory) {
     assert_true(pull_key_new(&key));
     struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, &key);
     assert_non_null(arena);
-    wait_child(start_child(arena, LEN, false)); /* the second chunk is not full and not published */
+    start_writer(arena, LEN, false);
+    wait_writer(); /* the second chunk is not full and not published */
     assert_int_equal(pull_arena_published(arena), 1);
     size_t size;
     const char *memory = pull_arena_memory(arena, &size);
@@ -177,14 +184,13 @@ TEST(a_changed_chunk_or_another_one_does_not_open) {
 }
 #endif
 
-TEST(the_child_waits_while_no_chunk_is_released) {
+TEST(the_writer_waits_while_no_chunk_is_released) {
     struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, NULL);
     assert_non_null(arena);
     uint64_t total = (PULL_SLOTS_MIN + 1) * (uint64_t)PULL_CHUNK_SIZE;
-    pid_t pid = start_child(arena, total, true);
+    start_writer(arena, total, true);
     while (pull_arena_published(arena) < PULL_SLOTS_MIN) wait_event(arena);
     /* All slots are filled, and no more can be published; the first chunks stay as they are. */
-    assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
     assert_int_equal(pull_arena_published(arena), PULL_SLOTS_MIN);
     assert_false(pull_arena_complete(arena));
     uint64_t offset = 0;
@@ -194,7 +200,7 @@ TEST(the_child_waits_while_no_chunk_is_released) {
     assert_int_equal(pull_arena_published(arena), PULL_SLOTS_MIN + 1);
     offset += check_chunk(arena, PULL_SLOTS_MIN, offset);
     assert_int_equal(offset, total);
-    wait_child(pid);
+    wait_writer();
     pull_arena_free(arena);
 }
 
@@ -246,7 +252,8 @@ TEST(a_writer_that_need_not_go_on_stops_waiting) {
 TEST(a_snapshot_without_its_end_is_not_complete) {
     struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, NULL);
     assert_non_null(arena);
-    wait_child(start_child(arena, PULL_CHUNK_SIZE + 1, false));
+    start_writer(arena, PULL_CHUNK_SIZE + 1, false);
+    wait_writer();
     assert_int_equal(pull_arena_published(arena), 1);
     assert_false(pull_arena_complete(arena));
     pull_arena_free(arena);

@@ -50,9 +50,6 @@ static struct rdma_reads *reads_of(struct rdma_connection *c) {
 static bool has_tls(const struct connection *conn) {
     return strcmp(conn_transport_name(conn), "rdma-tls") == 0;
 }
-bool rdma_window_is_seen_by_child(void) {
-    return ibv_is_fork_initialized() == IBV_FORK_UNNEEDED;
-}
 
 bool rdma_window_possible(const struct connection *conn) {
     return (has_tls(conn) || strcmp(conn_transport_name(conn), "rdma") == 0) && rdma_usable();

@@ -74,9 +74,6 @@ struct rdma_window {
 /* Whether the connection is RDMA, with TLS or without, on this thread or another: windows can be offered while it is
  * open. */
 bool rdma_window_possible(const struct connection *conn);
-/* Whether a child that is forked while a window is open sees its memory, if that is shared. Kernels before 5.12 need
- * ibv_fork_init(), which hides registered memory from children. */
-bool rdma_window_is_seen_by_child(void);
 /* Registers `length` bytes at `base`, at least 1, and fills `window`. The pages are pinned until it is closed; align
  * ranges to pages where possible. Registering takes microseconds and about as long again for each 10 to 100 pages, on
  * this thread: open a window once and use it often. The bytes count as rdma_settings.max_registered and in INFO

@@ -138,11 +138,6 @@ void pull_arena_stop(struct pull_arena *arena) {
 
 /* --- In the writer --- */
 
-void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]) {
-    fds[0] = arena->filled_fd;
-    fds[1] = arena->released_fd;
-}
-
 static bool slot_is_free(const struct pull_arena *arena) {
     return arena->number - atomic_load(&arena->shared->released) < arena->slots;
 }

@@ -1,6 +1,6 @@
 /* arena.h: the snapshot of a pulled full synchronization (pull/primary.h) or of slots that migrate
- * (cluster/migration): a ring of chunks in shared memory. A writer, which is a child process or a thread, fills the
- * chunks, replicas read them by one-sided RDMA READ, and the server's main thread releases them for reuse.
+ * (cluster/migration): a ring of chunks. A writer, the thread of a save or the main thread, fills the chunks, replicas
+ * read them by one-sided RDMA READ, and the server's main thread releases them for reuse.
  *
  *   writer                           server                              replicas
  *     writes RDB bytes to chunk n
@@ -8,17 +8,16 @@
  *                                      released = n + 1             <----   acknowledge chunk n
  *     reuses the memory       <----
  *
- * Chunk n is in slot n modulo the number of slots. Two counters in shared memory, each changed by one side, order the
- * hand-over. An eventfd in each direction wakes the side that waits. The server never blocks; the writer blocks while
- * all slots are in use.
+ * Chunk n is in slot n modulo the number of slots. Two counters, each changed by one side, order the hand-over. An
+ * eventfd in each direction wakes the side that waits. The server never blocks; the writer blocks while all slots are
+ * in use.
  *
  * The chunks have a memory mapping of their own, apart from the counters, so that an rkey for the chunks gives access
- * to nothing else. Each snapshot has an arena of its own, so the memory holds only zeros or bytes of this snapshot. If
- * the writer is a child, it must not be registered with a device before the fork: kernels before 5.12 hide registered
- * memory from children that are forked later.
+ * to nothing else. The mapping is a shared one: if a module or a debugged script forks meanwhile, the kernel copies no
+ * registered pages. Each snapshot has an arena of its own, so the memory holds only zeros or bytes of this snapshot.
  *
  * An arena belongs to the thread that created it; another thread may free it on its behalf. Only the writer calls its
- * functions, or the server before it forks: the child then goes on. */
+ * functions. */
 #pragma once
 #include "formats/sink.h"
 #include "repl/pull/seal.h"
@@ -61,15 +60,13 @@ uint64_t pull_arena_released(const struct pull_arena *arena);
 /* Whether the writer has published its last chunk. Call it before pull_arena_published(), whose count then includes it.
  * */
 bool pull_arena_complete(const struct pull_arena *arena);
-/* The writer is a thread: its functions fail with -ECANCELED instead of waiting. Any thread. */
+/* The writer's functions fail with -ECANCELED instead of waiting. Any thread. */
 void pull_arena_stop(struct pull_arena *arena);
 
 /* In the writer */
-enum { PULL_CHILD_FDS = 2 };
-void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]); /* to keep open: child_job.keep */
 /* A sink that writes into chunks. */
 struct pull_writer {
-    /* Called each second while the writer waits for a free slot; may exit the process. False: it waits no longer. */
+    /* Called each second while the writer waits for a free slot. False: it waits no longer. */
     bool (*goes_on)(void *context);
     uint64_t (*keys)(void *context); /* number of keys written so far; stored with each chunk */
     void *context;

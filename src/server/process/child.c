@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -33,8 +32,7 @@
 enum {
     REPORT_INTERVAL_US = 1000000,
     REPORT_DUTY = 100, /* measuring takes at most 1/REPORT_DUTY of the child's time */
-    REAP_RETRY_US = 1000,
-    SLOTS_NICE = 5 /* added to the niceness */
+    REAP_RETRY_US = 1000
 };
 const int CHILD_KILL_SIGNAL = SIGUSR1;
 
@@ -42,10 +40,9 @@ struct child_stats child_stats;
 static bool resizing_enabled = true;
 
 /* The children as the server sees them. */
-static struct child_process child; /* of child_start() */
-static struct list slots = LIST_INIT(slots);
+static struct child_process child;         /* of child_start() */
 static struct child_reservation *reserved; /* NULL: none */
-static uint64_t last_cow, last_module_cow;
+static uint64_t last_module_cow;
 static size_t sessions;
 
 /* The child's own state */
@@ -59,43 +56,34 @@ static struct {
 
 enum child_kind child_kind(void) {
     if (child.job) return child.job->kind;
-    if (reserved) return reserved->kind;
-    return slots.len ? CHILD_SLOTS : CHILD_NONE;
+    return reserved ? reserved->kind : CHILD_NONE;
 }
 pid_t child_active_pid(void) {
     return child.job ? child.pid : 0;
-}
-uint64_t child_last_cow(void) {
-    return last_cow;
 }
 uint64_t child_last_module_cow(void) {
     return last_module_cow;
 }
 
-static void progress_add(struct child_progress *progress, const struct child_process *process) {
-    if (!progress->started_ms || process->started_ms < progress->started_ms) progress->started_ms = process->started_ms;
-    progress->keys += process->last.keys;
-    progress->keys_total += process->job->keys_total;
-    progress->cow += process->last.cow;
-    progress->cow_peak += process->cow_peak;
-    uint64_t age = process->reported_us ? (clock_monotonic_us() - process->reported_us) / 1000000 : 0;
-    if (age > progress->cow_age) progress->cow_age = age;
-}
-
 struct child_progress child_progress(void) {
     struct child_progress progress = {0};
-    if (child.job) progress_add(&progress, &child);
+    if (child.job)
+        progress = (struct child_progress){.keys = child.last.keys,
+                                           .keys_total = child.job->keys_total,
+                                           .cow = child.last.cow,
+                                           .cow_peak = child.cow_peak,
+                                           .started_ms = child.started_ms};
+    if (child.job && child.reported_us) progress.cow_age = (clock_monotonic_us() - child.reported_us) / 1000000;
     if (reserved)
         progress = (struct child_progress){
             .keys = reserved->keys, .keys_total = reserved->keys_total, .started_ms = reserved->started_ms};
-    list_each(&slots, link) progress_add(&progress, container_of(link, struct child_process, link));
     if (progress.keys_total) progress.percent = (double)progress.keys * 100 / (double)progress.keys_total;
     return progress;
 }
 
 /* Turns off what would copy shared pages without need. */
 static void apply_sharing(void) {
-    bool shared = child.job || slots.len || sessions;
+    bool shared = child.job || sessions;
     store_settings.keep_access = shared;
     hashtable_set_resizing(!resizing_enabled ? HASHTABLE_RESIZE_FORBID
                            : shared          ? HASHTABLE_RESIZE_AVOID
@@ -130,9 +118,6 @@ static void become_ordinary_process(void) {
     sigaction(CHILD_KILL_SIGNAL, &action, NULL);
 }
 
-static int compare_ints(const void *a, const void *b) {
-    return (*(const int *)a > *(const int *)b) - (*(const int *)a < *(const int *)b);
-}
 static void close_range_of(unsigned from, unsigned to) {
     if (from > to) return;
 #ifdef SYS_close_range
@@ -144,18 +129,10 @@ static void close_range_of(unsigned from, unsigned to) {
 }
 /* While the child holds the descriptor of a connection that the server closed, the peer does not see it close. */
 static void close_descriptors(const struct child_job *job) {
-    int kept[CHILD_KEEP_MAX + 1], count = 0;
-    must_within(job->keep_count, CHILD_KEEP_MAX);
-    for (int i = 0; i < job->keep_count; i++) kept[count++] = job->keep[i];
-    kept[count++] = self.pipe_fd;
-    qsort(kept, (size_t)count, sizeof *kept, compare_ints);
-    unsigned from = STDERR_FILENO + 1;
-    for (int i = 0; i < count; i++) {
-        if (kept[i] < (int)from) continue;
-        close_range_of(from, (unsigned)kept[i] - 1);
-        from = (unsigned)kept[i] + 1;
-    }
-    close_range_of(from, ~0U);
+    int first = job->keep < self.pipe_fd ? job->keep : self.pipe_fd, last = job->keep + self.pipe_fd - first;
+    if (first > STDERR_FILENO) close_range_of(STDERR_FILENO + 1, (unsigned)first - 1);
+    close_range_of((unsigned)(first > STDERR_FILENO ? first : STDERR_FILENO) + 1, (unsigned)last - 1);
+    close_range_of((unsigned)last + 1, ~0U);
 }
 
 /* A child that runs the code of a module may use any descriptor, but must not hold the ports. */
@@ -186,7 +163,6 @@ static void become_child(struct child_job *job, int pipe_fd) {
     log_set_role('C');
     child.job = NULL; /* the server's children are not this process's */
     reserved = NULL;
-    list_init(&slots);
     sessions = 0;
     if (job->kind == CHILD_SESSION) {
         propagation_set_origin(PROPAGATION_LOADING);
@@ -196,10 +172,8 @@ static void become_child(struct child_job *job, int pipe_fd) {
         store_settings.keep_access = true;
     }
     process_title_child(job->title);
-    /* A migration loads all CPUs for a moment. Clients of the server go first. */
-    if (job->kind == CHILD_SLOTS) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + SLOTS_NICE);
     process_set_oom_score(PROCESS_CHILD);
-    const char *cpus = job->kind == CHILD_AOF ? process_aof_rewrite_cpulist() : process_bgsave_cpulist();
+    const char *cpus = process_bgsave_cpulist();
     int pinned = pin_thread(cpus);
     if (pinned < 0) log_warning("Could not pin a child process to the CPUs %s: %s", cpus, strerror(-pinned));
 }
@@ -235,10 +209,6 @@ void child_report(uint64_t keys) {
     if (!self.yes) return;
     self.keys = keys;
     if (clock_monotonic_us() >= self.next_report_us) report();
-}
-
-uint64_t child_reported_keys(void) {
-    return self.keys;
 }
 
 void child_report_end(void) {
@@ -281,9 +251,7 @@ static bool reap(struct child_process *process, int options) {
     if (job->kind == CHILD_SESSION)
         sessions--;
     else
-        last_cow = process->last.cow;
-    if (job->kind == CHILD_MODULE) last_module_cow = process->last.cow;
-    if (job->kind == CHILD_SLOTS) list_remove(&slots, &process->link);
+        last_module_cow = process->last.cow;
     event_timer_cancel(server.loop, &process->reap_timer);
     event_io_remove(server.loop, &process->pipe);
     close(process->fd);
@@ -311,10 +279,6 @@ static bool pause_after_fork;
 void child_set_pause_after_fork(bool enabled) {
     pause_after_fork = enabled;
 }
-bool child_pauses_after_fork(void) {
-    return pause_after_fork;
-}
-
 void child_pause_after_fork(void) {
     if (pause_after_fork) raise(SIGSTOP);
 }
@@ -366,15 +330,6 @@ pid_t child_start(struct child_job *job) {
     return pid;
 }
 
-pid_t child_start_slots(struct child_process *process, struct child_job *job) {
-    if (child.job || reserved) return -EBUSY;
-    pid_t pid = start(process, job);
-    if (pid < 0) return pid;
-    list_append(&slots, &process->link);
-    apply_sharing();
-    return pid;
-}
-
 pid_t child_start_session(struct child_process *process, struct child_job *job) {
     pid_t pid = start(process, job);
     if (pid < 0) return pid;
@@ -388,8 +343,7 @@ size_t child_sessions(void) {
 }
 
 static void kill_process(const struct child_process *process) {
-    const char *name = process->job->kind == CHILD_SLOTS ? "slot migration" : process->job->log_name;
-    log_notice("Killing running %s child: %d", name, (int)process->pid);
+    log_notice("Killing running %s child: %d", process->job->log_name, (int)process->pid);
     kill(process->pid, CHILD_KILL_SIGNAL);
     kill(process->pid, SIGCONT); /* a stopped process acts on the signal only when it continues */
 }
