@@ -51,7 +51,7 @@ VALUES = {
     "repl-diskless-sync-delay": ["0", "1"], "repl-diskless-sync-max-replicas": ["0", "1", "2"],
     "repl-ping-replica-period": ["1", "3"], "repl-backlog-ttl": ["0", "1", "3600"],
     "repl-backlog-size": ["16kb", "1mb", "16mb"], "repl-timeout": ["2", "10", "60"],
-    "forkless-buffer-limit": ["1mb", "64mb"],
+    "bgsave-default-method": ["forkless"], "forkless-buffer-limit": ["1mb", "64mb"],
     "rdb-key-save-delay": ["0", "30"], "rdb-version-check": ["strict", "relaxed"],
     "busy-reply-threshold": ["50", "100", "5000"], "maxmemory-clients": ["0", "1mb", "5%"],
     "client-output-buffer-limit": ["normal 100kb 0 0", "normal 0 0 0", "replica 1mb 50kb 1", "pubsub 30000 0 0",
