@@ -104,74 +104,17 @@ static void setup(ValkeyModuleCtx *ctx) {
     run(ctx, "hset bighash f1 v1 f2 2 f3 v3", 0);
     usleep(5000); /* a field expires */
 }
-static int answer_strings(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
-    (void)argv, (void)argc;
-    static const char *t[] = {"",
-                              "0",
-                              "1",
-                              "-1",
-                              "01",
-                              " 1",
-                              "1 ",
-                              "+1",
-                              "1.0",
-                              "1e3",
-                              "inf",
-                              "-inf",
-                              "+inf",
-                              "nan",
-                              "NaN",
-                              "Infinity",
-                              "infinity",
-                              "0x10",
-                              "9223372036854775807",
-                              "9223372036854775808",
-                              "-9223372036854775808",
-                              "-9223372036854775809",
-                              "18446744073709551615",
-                              "18446744073709551616",
-                              "1.5",
-                              "1e400",
-                              "-1e400",
-                              "1e-400",
-                              "  ",
-                              "--1",
-                              "1_000",
-                              "1\n",
-                              "2.50",
-                              "1e",
-                              "e1",
-                              ".5",
-                              "5.",
-                              "-.5",
-                              "-0",
-                              "-0.0",
-                              "0.1",
-                              "3.0000000000000001",
-                              "0x1p3",
-                              "1e5000",
-                              "1234567890123456789012345678901234567890.5",
-                              "1-1",
-                              "1-",
-                              "-1-1",
-                              "-",
-                              "+",
-                              "*",
-                              "1-*",
-                              "18446744073709551615-18446744073709551615",
-                              "18446744073709551616-1",
-                              "5",
-                              "0-0",
-                              "0-1",
-                              "1-2-3",
-                              " 1-1",
-                              "1-1 ",
-                              "$",
-                              "(1-1",
-                              "a-1",
-                              "1-a"};
-    for (unsigned i = 0; i < sizeof t / sizeof *t; i++) {
-        ValkeyModuleString *s = S(t[i]);
+/* The texts are divided by bars; the first is empty. */
+static void show_parsed(void) {
+    char texts[] =
+        "|0|1|-1|01| 1|1 |+1|1.0|1e3|inf|-inf|+inf|nan|NaN|Infinity|infinity|0x10|9223372036854775807|"
+        "9223372036854775808|-9223372036854775808|-9223372036854775809|18446744073709551615|18446744073709551616|"
+        "1.5|1e400|-1e400|1e-400|  |--1|1_000|1\n|2.50|1e|e1|.5|5.|-.5|-0|-0.0|0.1|3.0000000000000001|0x1p3|"
+        "1e5000|1234567890123456789012345678901234567890.5|1-1|1-|-1-1|-|+|*|1-*|"
+        "18446744073709551615-18446744073709551615|18446744073709551616-1|5|0-0|0-1|1-2-3| 1-1|1-1 |$|(1-1|a-1|"
+        "1-a";
+    for (char *rest = texts, *text; (text = strsep(&rest, "|"));) {
+        ValkeyModuleString *s = S(text);
         long long l = 77;
         unsigned long long u = 77;
         double d = 77;
@@ -180,44 +123,22 @@ static int answer_strings(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int a
         int r1 = ValkeyModule_StringToLongLong(s, &l), r2 = ValkeyModule_StringToULongLong(s, &u),
             r3 = ValkeyModule_StringToDouble(s, &d), r4 = ValkeyModule_StringToLongDouble(s, &ld),
             r5 = ValkeyModule_StringToStreamID(s, &id);
-        out("[%s] ll %d %lld ull %d %llu d %d %.17g ld %d %.21Lg id %d %llu-%llu", t[i], r1, r1 ? 0 : l, r2, r2 ? 0 : u,
+        out("[%s] ll %d %lld ull %d %llu d %d %.17g ld %d %.21Lg id %d %llu-%llu", text, r1, r1 ? 0 : l, r2, r2 ? 0 : u,
             r3, r3 ? 0 : d, r4, r4 ? 0 : ld, r5, r5 ? 0 : (unsigned long long)id.ms,
             r5 ? 0 : (unsigned long long)id.seq);
         ValkeyModule_FreeString(NULL, s);
     }
-    double ds[] = {0,
-                   -0.0,
-                   1,
-                   -1,
-                   0.1,
-                   1.5,
-                   3.14159265358979,
-                   1e15,
-                   1e16,
-                   1e17,
-                   1e20,
-                   1e21,
-                   1e22,
-                   1e100,
-                   1e300,
-                   1.7976931348623157e308,
-                   5e-324,
-                   1e-5,
-                   1e-7,
-                   123456789.123,
-                   INFINITY,
-                   -INFINITY,
-                   NAN,
-                   1.0 / 3,
-                   100,
-                   1e5,
-                   12345678901234567890.0,
-                   0.00001};
-    for (unsigned i = 0; i < sizeof ds / sizeof *ds; i++) {
-        ValkeyModuleString *a = ValkeyModule_CreateStringFromDouble(NULL, ds[i]),
-                           *b = ValkeyModule_CreateStringFromLongDouble(NULL, ds[i], 0),
-                           *c = ValkeyModule_CreateStringFromLongDouble(NULL, ds[i], 1);
-        out("%.17g: %s %s %s", ds[i], st(a), st(b), st(c));
+}
+static void show_formatted(void) {
+    const char *at =
+        "0 -0 1 -1 0.1 1.5 3.14159265358979 1e15 1e16 1e17 1e20 1e21 1e22 1e100 1e300 1.7976931348623157e308 "
+        "5e-324 1e-5 1e-7 123456789.123 inf -inf nan 0.33333333333333331 100 1e5 12345678901234567890";
+    for (char *end; *at; at = end) {
+        double number = strtod(at, &end);
+        ValkeyModuleString *a = ValkeyModule_CreateStringFromDouble(NULL, number),
+                           *b = ValkeyModule_CreateStringFromLongDouble(NULL, number, 0),
+                           *c = ValkeyModule_CreateStringFromLongDouble(NULL, number, 1);
+        out("%.17g: %s %s %s", number, st(a), st(b), st(c));
         ValkeyModule_FreeString(NULL, a);
         ValkeyModule_FreeString(NULL, b);
         ValkeyModule_FreeString(NULL, c);
@@ -228,6 +149,11 @@ static int answer_strings(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int a
                            *c = ValkeyModule_CreateStringFromLongDouble(NULL, lds[i], 1);
         out("ld%u: %s %s", i, st(b), st(c));
     }
+}
+static int answer_strings(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    (void)argv, (void)argc;
+    show_parsed();
+    show_formatted();
     ValkeyModuleStreamID ids[] = {{0, 0}, {1, 2}, {UINT64_MAX, UINT64_MAX}};
     for (int i = 0; i < 3; i++) out("%s", st(ValkeyModule_CreateStringFromStreamID(ctx, &ids[i])));
     out("%s %s %s", st(ValkeyModule_CreateStringFromLongLong(ctx, INT64_MIN)),
@@ -665,118 +591,129 @@ static int answer_zsets(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     return give(ctx);
 }
 
+static void stream_add_and_delete(ValkeyModuleKey *k, ValkeyModuleString **fv) {
+    ValkeyModuleStreamID id;
+    long nf;
+    id = (ValkeyModuleStreamID){7, 7};
+    TRY("add", ValkeyModule_StreamAdd(k, 0, &id, fv, 1));
+    id = (ValkeyModuleStreamID){7, 7};
+    TRY("add same", ValkeyModule_StreamAdd(k, 0, &id, fv, 2));
+    id = (ValkeyModuleStreamID){0, 0};
+    TRY("add 0", ValkeyModule_StreamAdd(k, 0, &id, fv, 2));
+    id = (ValkeyModuleStreamID){7, 8};
+    TRY("add 0 fields", ValkeyModule_StreamAdd(k, 0, &id, fv, 0));
+    TRY("add null id", ValkeyModule_StreamAdd(k, 0, NULL, fv, 1));
+    TRY("auto nullid", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, NULL, fv, 1));
+    id.ms = 0;
+    TRY("auto", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, &id, fv, 1));
+    out(" ms>0 %d", id.ms > 1000000);
+    TRY("null argv", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, &id, NULL, 1));
+    TRY("bad flag", ValkeyModule_StreamAdd(k, 1 << 5, &id, fv, 1));
+    id = (ValkeyModuleStreamID){UINT64_MAX, UINT64_MAX - 1};
+    TRY("max-1", ValkeyModule_StreamAdd(k, 0, &id, fv, 1));
+    id = (ValkeyModuleStreamID){UINT64_MAX, UINT64_MAX};
+    TRY("max", ValkeyModule_StreamAdd(k, 0, &id, fv, 1));
+    TRY("auto after max", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, &id, fv, 1));
+    out(" len %zu", ValkeyModule_ValueLength(k));
+    TRY("del null", ValkeyModule_StreamDelete(k, NULL));
+    id = (ValkeyModuleStreamID){7, 7};
+    TRY("del", ValkeyModule_StreamDelete(k, &id));
+    TRY("del", ValkeyModule_StreamDelete(k, &id));
+    TRY("iter null", ValkeyModule_StreamIteratorStart(NULL, 0, NULL, NULL));
+    TRY("next without", ValkeyModule_StreamIteratorNextID(k, &id, &nf));
+    TRY("field without", ValkeyModule_StreamIteratorNextField(k, &fv[0], &fv[1]));
+    TRY("itdel without", ValkeyModule_StreamIteratorDelete(k));
+    TRY("stop without", ValkeyModule_StreamIteratorStop(k));
+    TRY("iter badflags", ValkeyModule_StreamIteratorStart(k, 1 << 4, NULL, NULL));
+}
+static void stream_walk(ValkeyModuleKey *k, int fl, int rg) {
+    ValkeyModuleStreamID id;
+    long nf;
+    ValkeyModuleString *f, *v;
+    ValkeyModuleStreamID s[] = {{0, 0}, {1, 1}, {1, 2}, {5, 0}, {UINT64_MAX, UINT64_MAX}, {3, 0}},
+                         e[] = {{UINT64_MAX, UINT64_MAX}, {5, 0}, {1, 2}, {1, 1}, {UINT64_MAX, UINT64_MAX}, {4, 0}};
+    TRY(" start fl %d rg %d",
+        ValkeyModule_StreamIteratorStart(k, fl, rg == 0 && fl < 2 ? NULL : &s[rg], rg == 0 ? NULL : &e[rg]), fl, rg);
+    TRY("  again", ValkeyModule_StreamIteratorStart(k, fl, NULL, NULL));
+    int n = 0;
+    while (n++ < 6) {
+        errno = 0;
+        nf = -7;
+        int r = ValkeyModule_StreamIteratorNextID(k, &id, &nf);
+        if (r) {
+            out("  nextid %d %s", r, en(errno));
+            break;
+        }
+        if (id.ms < 1000 || id.ms > UINT64_MAX - 5)
+            out("  id %llu-%llu nf %ld", (unsigned long long)id.ms, (unsigned long long)id.seq, nf);
+        else
+            out("  id auto nf %ld", nf);
+        while (!(r = ValkeyModule_StreamIteratorNextField(k, &f, &v))) out("   %s %s", st(f), st(v));
+        out("   fend %d %s", r, en(errno));
+    }
+    TRY("  field after end", ValkeyModule_StreamIteratorNextField(k, &f, &v));
+    TRY("  del after end", ValkeyModule_StreamIteratorDelete(k));
+    TRY(" stop", ValkeyModule_StreamIteratorStop(k));
+}
+static void stream_change_in_walk(ValkeyModuleKey *k, ValkeyModuleString **fv) {
+    ValkeyModuleStreamID id;
+    TRY("iterdel start", ValkeyModule_StreamIteratorStart(k, 0, NULL, NULL));
+    TRY("del before next", ValkeyModule_StreamIteratorDelete(k));
+    TRY("next", ValkeyModule_StreamIteratorNextID(k, &id, NULL));
+    TRY("del", ValkeyModule_StreamIteratorDelete(k));
+    TRY("del2", ValkeyModule_StreamIteratorDelete(k));
+    TRY("field after del", ValkeyModule_StreamIteratorNextField(k, &fv[0], &fv[1]));
+    TRY("next", ValkeyModule_StreamIteratorNextID(k, &id, NULL));
+    TRY("add while", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, &id, fv, 1));
+    TRY("stop", ValkeyModule_StreamIteratorStop(k));
+    out(" len %zu", ValkeyModule_ValueLength(k));
+}
+static void stream_trim(ValkeyModuleKey *k) {
+    ValkeyModuleStreamID id = {UINT64_MAX, UINT64_MAX};
+    TRY("trim", ValkeyModule_StreamTrimByLength(k, 0, 2));
+    out("trim approx %lld", (long long)ValkeyModule_StreamTrimByLength(k, VALKEYMODULE_STREAM_TRIM_APPROX, 1));
+    errno = 0;
+    out("trim neg %lld", (long long)ValkeyModule_StreamTrimByLength(k, 0, -1));
+    out("%s", en(errno));
+    errno = 0;
+    out("trim bad %lld", (long long)ValkeyModule_StreamTrimByLength(k, 8, 1));
+    out("%s", en(errno));
+    errno = 0;
+    out("trimid %lld", (long long)ValkeyModule_StreamTrimByID(k, 0, &id));
+    out("%s", en(errno));
+    errno = 0;
+    out("trimid null %lld", (long long)ValkeyModule_StreamTrimByID(k, 0, NULL));
+    out("%s", en(errno));
+    out("trim0 %lld type %d", (long long)ValkeyModule_StreamTrimByLength(k, 0, 0), ValkeyModule_KeyType(k));
+}
+static void stream_read_only(ValkeyModuleKey *k, ValkeyModuleString **fv) {
+    ValkeyModuleStreamID id = {UINT64_MAX - 1, 7};
+    TRY("ro add", ValkeyModule_StreamAdd(k, 0, &id, fv, 1));
+    TRY("ro del", ValkeyModule_StreamDelete(k, &id));
+    TRY("ro start", ValkeyModule_StreamIteratorStart(k, 0, NULL, NULL));
+    TRY("ro next", ValkeyModule_StreamIteratorNextID(k, &id, NULL));
+    TRY("ro itdel", ValkeyModule_StreamIteratorDelete(k));
+    errno = 0;
+    out("ro trim %lld", (long long)ValkeyModule_StreamTrimByLength(k, 0, 0));
+    out("%s", en(errno));
+    ValkeyModule_CloseKey(k);
+}
 static int answer_streams(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     (void)argv, (void)argc;
     ValkeyModuleStreamID id;
-    long nf;
     for (int i = 0; i < 7; i++) {
         setup(ctx);
         ValkeyModuleKey *k = open_key(ctx, types[i], VALKEYMODULE_READ | VALKEYMODULE_WRITE);
         out("== %s", types[i]);
         ValkeyModuleString *fv[] = {S("f"), S("v"), S("f2"), S("v2")};
-        id = (ValkeyModuleStreamID){7, 7};
-        TRY("add", ValkeyModule_StreamAdd(k, 0, &id, fv, 1));
-        id = (ValkeyModuleStreamID){7, 7};
-        TRY("add same", ValkeyModule_StreamAdd(k, 0, &id, fv, 2));
-        id = (ValkeyModuleStreamID){0, 0};
-        TRY("add 0", ValkeyModule_StreamAdd(k, 0, &id, fv, 2));
-        id = (ValkeyModuleStreamID){7, 8};
-        TRY("add 0 fields", ValkeyModule_StreamAdd(k, 0, &id, fv, 0));
-        TRY("add null id", ValkeyModule_StreamAdd(k, 0, NULL, fv, 1));
-        TRY("auto nullid", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, NULL, fv, 1));
-        id.ms = 0;
-        TRY("auto", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, &id, fv, 1));
-        out(" ms>0 %d", id.ms > 1000000);
-        TRY("null argv", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, &id, NULL, 1));
-        TRY("bad flag", ValkeyModule_StreamAdd(k, 1 << 5, &id, fv, 1));
-        id = (ValkeyModuleStreamID){UINT64_MAX, UINT64_MAX - 1};
-        TRY("max-1", ValkeyModule_StreamAdd(k, 0, &id, fv, 1));
-        id = (ValkeyModuleStreamID){UINT64_MAX, UINT64_MAX};
-        TRY("max", ValkeyModule_StreamAdd(k, 0, &id, fv, 1));
-        TRY("auto after max", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, &id, fv, 1));
-        out(" len %zu", ValkeyModule_ValueLength(k));
-        TRY("del null", ValkeyModule_StreamDelete(k, NULL));
-        id = (ValkeyModuleStreamID){7, 7};
-        TRY("del", ValkeyModule_StreamDelete(k, &id));
-        TRY("del", ValkeyModule_StreamDelete(k, &id));
-        TRY("iter null", ValkeyModule_StreamIteratorStart(NULL, 0, NULL, NULL));
-        TRY("next without", ValkeyModule_StreamIteratorNextID(k, &id, &nf));
-        TRY("field without", ValkeyModule_StreamIteratorNextField(k, &fv[0], &fv[1]));
-        TRY("itdel without", ValkeyModule_StreamIteratorDelete(k));
-        TRY("stop without", ValkeyModule_StreamIteratorStop(k));
-        TRY("iter badflags", ValkeyModule_StreamIteratorStart(k, 1 << 4, NULL, NULL));
+        stream_add_and_delete(k, fv);
         for (int fl = 0; fl < 4; fl++)
-            for (int rg = 0; rg < 6; rg++) {
-                ValkeyModuleStreamID s[] = {{0, 0}, {1, 1}, {1, 2}, {5, 0}, {UINT64_MAX, UINT64_MAX}, {3, 0}},
-                                     e[] = {{UINT64_MAX, UINT64_MAX}, {5, 0}, {1, 2}, {1, 1},
-                                            {UINT64_MAX, UINT64_MAX}, {4, 0}};
-                TRY(" start fl %d rg %d",
-                    ValkeyModule_StreamIteratorStart(k, fl, rg == 0 && fl < 2 ? NULL : &s[rg], rg == 0 ? NULL : &e[rg]),
-                    fl, rg);
-                TRY("  again", ValkeyModule_StreamIteratorStart(k, fl, NULL, NULL));
-                int n = 0;
-                while (n++ < 6) {
-                    errno = 0;
-                    nf = -7;
-                    int r = ValkeyModule_StreamIteratorNextID(k, &id, &nf);
-                    if (r) {
-                        out("  nextid %d %s", r, en(errno));
-                        break;
-                    }
-                    if (id.ms < 1000 || id.ms > UINT64_MAX - 5)
-                        out("  id %llu-%llu nf %ld", (unsigned long long)id.ms, (unsigned long long)id.seq, nf);
-                    else
-                        out("  id auto nf %ld", nf);
-                    ValkeyModuleString *f, *v;
-                    while (!(r = ValkeyModule_StreamIteratorNextField(k, &f, &v))) out("   %s %s", st(f), st(v));
-                    out("   fend %d %s", r, en(errno));
-                }
-                TRY("  field after end", ValkeyModule_StreamIteratorNextField(k, &fv[0], &fv[1]));
-                TRY("  del after end", ValkeyModule_StreamIteratorDelete(k));
-                TRY(" stop", ValkeyModule_StreamIteratorStop(k));
-                fv[0] = S("f");
-                fv[1] = S("v");
-            }
-        TRY("iterdel start", ValkeyModule_StreamIteratorStart(k, 0, NULL, NULL));
-        TRY("del before next", ValkeyModule_StreamIteratorDelete(k));
-        TRY("next", ValkeyModule_StreamIteratorNextID(k, &id, NULL));
-        TRY("del", ValkeyModule_StreamIteratorDelete(k));
-        TRY("del2", ValkeyModule_StreamIteratorDelete(k));
-        TRY("field after del", ValkeyModule_StreamIteratorNextField(k, &fv[0], &fv[1]));
-        TRY("next", ValkeyModule_StreamIteratorNextID(k, &id, NULL));
-        TRY("add while", ValkeyModule_StreamAdd(k, VALKEYMODULE_STREAM_ADD_AUTOID, &id, fv, 1));
-        TRY("stop", ValkeyModule_StreamIteratorStop(k));
-        out(" len %zu", ValkeyModule_ValueLength(k));
-        TRY("trim", ValkeyModule_StreamTrimByLength(k, 0, 2));
-        out("trim approx %lld", (long long)ValkeyModule_StreamTrimByLength(k, VALKEYMODULE_STREAM_TRIM_APPROX, 1));
-        errno = 0;
-        out("trim neg %lld", (long long)ValkeyModule_StreamTrimByLength(k, 0, -1));
-        out("%s", en(errno));
-        errno = 0;
-        out("trim bad %lld", (long long)ValkeyModule_StreamTrimByLength(k, 8, 1));
-        out("%s", en(errno));
-        id = (ValkeyModuleStreamID){UINT64_MAX, UINT64_MAX};
-        errno = 0;
-        out("trimid %lld", (long long)ValkeyModule_StreamTrimByID(k, 0, &id));
-        out("%s", en(errno));
-        errno = 0;
-        out("trimid null %lld", (long long)ValkeyModule_StreamTrimByID(k, 0, NULL));
-        out("%s", en(errno));
-        out("trim0 %lld type %d", (long long)ValkeyModule_StreamTrimByLength(k, 0, 0), ValkeyModule_KeyType(k));
+            for (int rg = 0; rg < 6; rg++) stream_walk(k, fl, rg);
+        stream_change_in_walk(k, fv);
+        stream_trim(k);
         ValkeyModule_CloseKey(k);
         k = open_key(ctx, types[i], VALKEYMODULE_READ);
-        if (k) {
-            id = (ValkeyModuleStreamID){UINT64_MAX - 1, 7};
-            TRY("ro add", ValkeyModule_StreamAdd(k, 0, &id, fv, 1));
-            TRY("ro del", ValkeyModule_StreamDelete(k, &id));
-            TRY("ro start", ValkeyModule_StreamIteratorStart(k, 0, NULL, NULL));
-            TRY("ro next", ValkeyModule_StreamIteratorNextID(k, &id, NULL));
-            TRY("ro itdel", ValkeyModule_StreamIteratorDelete(k));
-            errno = 0;
-            out("ro trim %lld", (long long)ValkeyModule_StreamTrimByLength(k, 0, 0));
-            out("%s", en(errno));
-            ValkeyModule_CloseKey(k);
-        }
+        if (k) stream_read_only(k, fv);
     }
     TRY("null add", ValkeyModule_StreamAdd(NULL, 0, &id, NULL, 0));
     TRY("null del", ValkeyModule_StreamDelete(NULL, &id));
