@@ -100,11 +100,7 @@ static void deferred_share(struct output *out, struct blob *blob) {
 static void deferred_string(struct output *out, struct slice text, struct blob *blob) {
     struct deferred_output *output = (struct deferred_output *)out;
     if (output->uncompressed) {
-        rdb_write_length(out, text.len);
-        if (blob)
-            output_write_blob(out, blob);
-        else
-            output_write(out, text);
+        rdb_write_plain(out, text, blob);
         return;
     }
     if (blob && blob->len >= DEFERRED_SHARE_MIN) {
@@ -118,8 +114,7 @@ static void deferred_string(struct output *out, struct slice text, struct blob *
             memcpy(copy->data, text.data, text.len);
             add_blob(output, copy, false);
         } else { /* in pieces, which cannot be compressed */
-            rdb_write_length(out, text.len);
-            output_write(out, text);
+            rdb_write_plain(out, text, NULL);
         }
         return;
     }

@@ -109,6 +109,8 @@ void rdb_write_blob(struct output *out, struct blob *blob); /* as a string, if p
 /* Writes a string compressed, whatever the settings. False: that would not be shorter; nothing was written. Any thread.
  */
 bool rdb_write_packed(struct output *out, struct slice text);
+/* Writes a string uncompressed. `blob` has its bytes; or NULL. */
+void rdb_write_plain(struct output *out, struct slice text, struct blob *blob);
 void rdb_write_int64(struct output *out, int64_t value);                           /* as a string */
 void rdb_write_compressed(struct output *out, struct slice packed, size_t length); /* uncompressed length */
 void rdb_write_time(struct output *out, int64_t ms);

@@ -110,7 +110,7 @@ static bool write_packed(struct output *out, struct slice text) {
     return len != 0;
 }
 
-static void write_plain(struct output *out, struct slice text, struct blob *blob) {
+void rdb_write_plain(struct output *out, struct slice text, struct blob *blob) {
     rdb_write_length(out, text.len);
     if (blob)
         output_write_blob(out, blob);
@@ -121,11 +121,11 @@ static void write_plain(struct output *out, struct slice text, struct blob *blob
 static void write_text(struct output *out, struct slice text, struct blob *blob) {
     if (write_integer(out, text)) return;
     if (text.len < COMPRESS_MIN)
-        write_plain(out, text, blob);
+        rdb_write_plain(out, text, blob);
     else if (out->ops->string) /* perhaps on a thread that must not read the settings */
         out->ops->string(out, text, blob);
     else if (!rdb_settings.compression || !write_packed(out, text))
-        write_plain(out, text, blob);
+        rdb_write_plain(out, text, blob);
 }
 
 void rdb_write_string(struct output *out, struct slice text) {

@@ -356,6 +356,19 @@ static bool read_all(struct load *load) {
     return false;
 }
 
+static int load_end(struct load *load, bool good) {
+    struct source *source = load->source;
+    if (!good) bulk_flush(&load->bulk);
+    bulk_free(&load->bulk);
+    rdb_reader_free(&load->in);
+    source_buffer_free(&load->key);
+    source_buffer_free(&load->value);
+    load->result->offset = source_offset(source);
+    if (good) return 0;
+    snprintf(load->result->reason, sizeof load->result->reason, "%s", rdb_reason(source));
+    return source->error ? source->error : -EINVAL;
+}
+
 int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_load_params *params,
              struct rdb_load_result *result) {
     struct load load = {.source = source, .keyspace = keyspace, .params = params, .result = result};
@@ -370,15 +383,7 @@ int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_
     source_use_helper(source);
     bool good = read_all(&load);
     source_settle(source);
-    if (!good) bulk_flush(&load.bulk);
-    bulk_free(&load.bulk);
-    rdb_reader_free(&load.in);
-    source_buffer_free(&load.key);
-    source_buffer_free(&load.value);
-    result->offset = source_offset(source);
-    if (good) return 0;
-    snprintf(result->reason, sizeof result->reason, "%s", rdb_reason(source));
-    return source->error ? source->error : -EINVAL;
+    return load_end(&load, good);
 }
 
 /* --- Fragments --- */
@@ -428,15 +433,7 @@ int rdb_fragment_load(struct slice bytes, struct keyspace *keyspace, const struc
     load.slot_capacity = keys_left(&load);
     rdb_reader_init(&load.in, &source);
     bulk_init(&load.bulk, false);
-    bool good = read_fragment(&load, bytes);
-    if (!good) bulk_flush(&load.bulk);
-    bulk_free(&load.bulk);
-    rdb_reader_free(&load.in);
-    source_buffer_free(&load.key);
-    source_buffer_free(&load.value);
-    result->offset = source_offset(&source);
-    int error = good ? 0 : source.error ? source.error : -EINVAL;
-    if (!good) snprintf(result->reason, sizeof result->reason, "%s", rdb_reason(&source));
+    int error = load_end(&load, read_fragment(&load, bytes));
     source_free(&source);
     return error;
 }

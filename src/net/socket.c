@@ -283,16 +283,20 @@ static void write_failed(struct socket_connection *s, int error) {
     if (s->conn.state == CONN_OPEN && !(s->event.mask & EVENT_READ)) fail_later(s, error);
 }
 
-void socket_flush(struct connection *conn) {
-    struct socket_connection *s = socket_of(conn);
-    if (s->blocked || conn->state < CONN_OPEN || !takes_output(s)) return;
-    int result = write_all(s);
-    if (result == 0 && !(s->io->has_input && s->io->has_input(s))) return; /* a write may have read input */
+static void socket_written(struct socket_connection *s, int result) {
     if (result < 0)
         write_failed(s, -result);
     else
         s->blocked = result > 0;
     socket_update_interest(s);
+}
+
+void socket_flush(struct connection *conn) {
+    struct socket_connection *s = socket_of(conn);
+    if (s->blocked || conn->state < CONN_OPEN || !takes_output(s)) return;
+    int result = write_all(s);
+    if (result == 0 && !(s->io->has_input && s->io->has_input(s))) return; /* a write may have read input */
+    socket_written(s, result);
 }
 
 /* --- Input --- */
@@ -396,11 +400,7 @@ static void socket_ready(struct event_io *event, int mask) {
     }
     if ((mask & EVENT_WRITE) && s->blocked) {
         int result = write_all(s);
-        if (result < 0)
-            write_failed(s, -result);
-        else
-            s->blocked = result > 0;
-        socket_update_interest(s);
+        socket_written(s, result);
         bool over = result < 0 && conn->state == CONN_ENDED; /* nothing else reports that the queue is gone */
         if ((result == 0 || over) && conn->events->drained) conn->events->drained(conn);
         if (conn->state != CONN_OPEN || conn->error) return;

@@ -412,9 +412,5 @@ void lua_api_open_for_load(lua_State *lua) {
     lua_setfield(lua, -2, "register_function");
     set_constants(lua, log_levels);
     set_versions(lua);
-    lua_newtable(lua);
-    lua_pushcfunction(lua, lua_refuse_unknown_global);
-    lua_setfield(lua, -2, "__index");
-    lua_setmetatable(lua, -2);
-    lua_make_read_only(lua);
+    lua_make_globals(lua);
 }

@@ -415,9 +415,17 @@ static void open_others(lua_State *lua) {
     lua_pop(lua, 5);
 }
 
-int lua_refuse_unknown_global(lua_State *lua) {
+static int refuse_unknown_global(lua_State *lua) {
     return luaL_error(lua, "Script attempted to access nonexistent global variable '%s'",
                       lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : luaL_typename(lua, 2));
+}
+
+void lua_make_globals(lua_State *lua) {
+    lua_newtable(lua);
+    lua_pushcfunction(lua, refuse_unknown_global);
+    lua_setfield(lua, -2, "__index");
+    lua_setmetatable(lua, -2);
+    lua_make_read_only(lua);
 }
 
 static void protect_libraries(lua_State *lua) {
@@ -449,7 +457,7 @@ static void protect_globals(lua_State *lua, enum lua_vm_kind kind) {
         lua_setglobal(lua, "__server__err__handler");
     }
     lua_newtable(lua);
-    lua_pushcfunction(lua, lua_refuse_unknown_global);
+    lua_pushcfunction(lua, refuse_unknown_global);
     lua_setfield(lua, -2, "__index");
     lua_pushlightuserdata(lua, &global_view);
     lua_pushvalue(lua, -2);

@@ -250,11 +250,7 @@ static int library_loader(lua_State *lua) {
     lua_pushvalue(lua, -1);
     lua_setfield(lua, -3, "redis");
     lua_setfield(lua, -2, "server");
-    lua_newtable(lua);
-    lua_pushcfunction(lua, lua_refuse_unknown_global);
-    lua_setfield(lua, -2, "__index");
-    lua_setmetatable(lua, -2);
-    lua_make_read_only(lua);
+    lua_make_globals(lua);
     lua_pushvalue(lua, -1);
     lua_setfenv(lua, -3);
     lua_insert(lua, -2); /* globals, code */

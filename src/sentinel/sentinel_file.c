@@ -139,11 +139,7 @@ static const char *read_script(struct slice path, char **script, const char *rea
 static const char *read_renamed(struct instance *group, struct slice from, struct slice to) {
     for (struct renamed_command *r = group->options.renamed; r; r = r->next)
         if (slice_is(from, r->from)) return "Same command renamed multiple times with rename-command.";
-    struct renamed_command *renamed = mem_calloc(1, sizeof *renamed);
-    renamed->from = mem_strndup(from.data, from.len);
-    renamed->to = mem_strndup(to.data, to.len);
-    renamed->next = group->options.renamed;
-    group->options.renamed = renamed;
+    sentinel_rename_command(group, from, to);
     return NULL;
 }
 /* The file of Valkey's Sentinel must be readable. It keeps servers whose port became 0, which cannot be reached, and

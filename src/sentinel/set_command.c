@@ -67,11 +67,7 @@ static enum set_result set_renamed(struct instance *group, struct slice from, st
         mem_free(old);
     }
     if (slice_compare(from, to) == 0) return SET_OK; /* its own name again */
-    struct renamed_command *renamed = mem_calloc(1, sizeof *renamed);
-    renamed->from = mem_strndup(from.data, from.len);
-    renamed->to = mem_strndup(to.data, to.len);
-    renamed->next = group->options.renamed;
-    group->options.renamed = renamed;
+    sentinel_rename_command(group, from, to);
     return SET_OK;
 }
 

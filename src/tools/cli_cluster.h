@@ -137,6 +137,10 @@ void cluster_progress_free(struct cluster_progress *progress, bool moved);
 /* MIGRATE connects nodes by TCP or TLS, at the port that the tool tells them. False, with a message: the tool is
  * connected over RDMA and does not know these ports. */
 bool cluster_may_move_keys(const struct cli_cluster *c);
+/* MIGRATE of these keys from `source` to `target`. The reply may be an error; NULL: the source failed, with a message.
+ */
+struct resp_value *cluster_migrate(struct cli_cluster *c, struct cli_node *source, const struct cli_node *target,
+                                   const char *db, const struct slice *keys, int count, bool copy, bool replace);
 bool cluster_set_slot(struct cli_node *node, int slot, const char *state, const char *id);
 
 /* --- Subcommands: they return the exit code --- */

@@ -4,7 +4,7 @@
 #include "tools/cli_cluster_options.h"
 #include <stdlib.h>
 
-enum { ARGUMENTS = 16, NUMBER_TEXT = 24 };
+enum { NUMBER_TEXT = 24 };
 
 static void show_error(const struct cli_node *source, const struct resp_value *reply) {
     printf("Source %s replied with error:\n%s\n", source->name, reply->text.data);
@@ -48,35 +48,14 @@ static struct cli_node *slot_owner(struct cli_cluster *c, int slot) {
 
 static bool key_import(struct cli_cluster *c, struct cli_node *source, struct slice key, const char *db) {
     const struct cli_cluster_options *o = c->options;
-    const struct endpoint *e = &c->cli->options.endpoint;
     const struct cli_node *target = slot_owner(c, (int)hash_slot(key));
-    struct slice argv[ARGUMENTS];
-    char port[NUMBER_TEXT], timeout[NUMBER_TEXT];
-    int argc = 0;
     if (!target) {
         printf("No node owns slot %u\n", hash_slot(key));
         return false;
     }
     printf("Migrating %.*s to %s: ", (int)key.len, key.data, target->name);
     fflush(stdout);
-    snprintf(port, sizeof port, "%d", target->line.port);
-    snprintf(timeout, sizeof timeout, "%lld", (long long)o->timeout_ms);
-    argv[argc++] = SLICE("MIGRATE");
-    argv[argc++] = slice_of(target->line.host);
-    argv[argc++] = slice_of(port);
-    argv[argc++] = SLICE("");
-    argv[argc++] = slice_of(db);
-    argv[argc++] = slice_of(timeout);
-    if (o->copy) argv[argc++] = SLICE("COPY");
-    if (o->replace) argv[argc++] = SLICE("REPLACE");
-    if (e->password) {
-        argv[argc++] = e->user ? SLICE("AUTH2") : SLICE("AUTH");
-        if (e->user) argv[argc++] = slice_of(e->user);
-        argv[argc++] = slice_of(e->password);
-    }
-    argv[argc++] = SLICE("KEYS");
-    argv[argc++] = key;
-    const struct resp_value *reply = cluster_try(source, argc, argv, CLUSTER_CALL_MS + o->timeout_ms);
+    const struct resp_value *reply = cluster_migrate(c, source, target, db, &key, 1, o->copy, o->replace);
     if (!reply) return false;
     if (reply->type == RESP_ERROR) {
         show_error(source, reply);

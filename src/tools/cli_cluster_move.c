@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SETSLOT_TRIES = 5, ATOMIC_POLL_MS = 100, ARGUMENTS = 12, NUMBER_TEXT = 24 };
+enum { SETSLOT_TRIES = 5, ATOMIC_POLL_MS = 100, ARGUMENTS = 13, NUMBER_TEXT = 24 };
 
 /* --- Keys --- */
 
@@ -25,21 +25,22 @@ struct keys_move {
     bool show;
 };
 
-/* MIGRATE of these keys; the reply may be an error. NULL: the source failed, with a message. */
-static struct resp_value *keys_migrate(struct keys_move *m, const struct slice *keys, int count, bool replace) {
-    const struct cli_cluster_options *o = m->c->options;
-    const struct endpoint *e = &m->c->cli->options.endpoint;
+struct resp_value *cluster_migrate(struct cli_cluster *c, struct cli_node *source, const struct cli_node *target,
+                                   const char *db, const struct slice *keys, int count, bool copy, bool replace) {
+    const struct cli_cluster_options *o = c->options;
+    const struct endpoint *e = &c->cli->options.endpoint;
     struct slice *argv = mem_alloc((size_t)(count + ARGUMENTS) * sizeof *argv);
     char port[NUMBER_TEXT], timeout[NUMBER_TEXT];
     int argc = 0;
-    snprintf(port, sizeof port, "%d", m->target->line.port);
+    snprintf(port, sizeof port, "%d", target->line.port);
     snprintf(timeout, sizeof timeout, "%lld", (long long)o->timeout_ms);
     argv[argc++] = SLICE("MIGRATE");
-    argv[argc++] = slice_of(m->target->line.host);
+    argv[argc++] = slice_of(target->line.host);
     argv[argc++] = slice_of(port);
     argv[argc++] = SLICE("");
-    argv[argc++] = slice_of(m->db);
+    argv[argc++] = slice_of(db);
     argv[argc++] = slice_of(timeout);
+    if (copy) argv[argc++] = SLICE("COPY");
     if (replace) argv[argc++] = SLICE("REPLACE");
     if (e->password) {
         argv[argc++] = e->user ? SLICE("AUTH2") : SLICE("AUTH");
@@ -48,7 +49,7 @@ static struct resp_value *keys_migrate(struct keys_move *m, const struct slice *
     }
     argv[argc++] = SLICE("KEYS");
     for (int i = 0; i < count; i++) argv[argc++] = keys[i];
-    struct resp_value *reply = cluster_try(m->source, argc, argv, CLUSTER_CALL_MS + o->timeout_ms);
+    struct resp_value *reply = cluster_try(source, argc, argv, CLUSTER_CALL_MS + o->timeout_ms);
     mem_free(argv);
     return reply;
 }
@@ -99,7 +100,7 @@ static bool values_are_equal(struct keys_move *m, const struct slice *keys, int 
 }
 
 static bool migrate_batch(struct keys_move *m, const struct slice *keys, int count) {
-    const struct resp_value *reply = keys_migrate(m, keys, count, m->replace);
+    const struct resp_value *reply = cluster_migrate(m->c, m->source, m->target, m->db, keys, count, false, m->replace);
     if (!reply) return false;
     if (reply->type == RESP_ERROR && strstr(reply->text.data, "BUSYKEY")) {
         cluster_say(m->c, TONE_WARNING, "\n*** Target key exists\n");
@@ -109,7 +110,7 @@ static bool migrate_batch(struct keys_move *m, const struct slice *keys, int cou
             return false;
         }
         cluster_say(m->c, TONE_WARNING, "*** Replacing target keys...\n");
-        reply = keys_migrate(m, keys, count, true);
+        reply = cluster_migrate(m->c, m->source, m->target, m->db, keys, count, false, true);
         if (!reply) return false;
     }
     if (reply->type == RESP_ERROR) {

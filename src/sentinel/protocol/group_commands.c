@@ -1,4 +1,5 @@
-/* group_commands.c: what users ask of a group: RESET and FAILOVER. */
+/* group_commands.c: what users ask of a group: RESET, FAILOVER and SET. */
+#include "lib/system/memory.h"
 #include "sentinel/protocol/machine.h"
 
 void sentinel_reset(struct sentinel *s, struct instance *group, int64_t now_ms) {
@@ -38,4 +39,12 @@ void sentinel_reconnect(struct sentinel *s, unsigned kinds) {
         if (kinds & INSTANCE_REPLICA) each_instance(&group->replicas, replica) close_link(s, replica->link);
         if (kinds & INSTANCE_SENTINEL) each_instance(&group->sentinels, other) close_link(s, other->link);
     }
+}
+
+void sentinel_rename_command(struct instance *group, struct slice from, struct slice to) {
+    struct renamed_command *renamed = mem_calloc(1, sizeof *renamed);
+    renamed->from = mem_strndup(from.data, from.len);
+    renamed->to = mem_strndup(to.data, to.len);
+    renamed->next = group->options.renamed;
+    group->options.renamed = renamed;
 }

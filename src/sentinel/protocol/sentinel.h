@@ -305,6 +305,8 @@ unsigned sentinel_usable(const struct sentinel *sentinel, const struct instance 
 /* Opens the links to all instances of these kinds (INSTANCE_SENTINEL, ...) anew, with changed credentials. */
 void sentinel_reconnect(struct sentinel *sentinel, unsigned kinds);
 void sentinel_reconnect_servers(struct sentinel *sentinel, struct instance *group); /* those of one group */
+/* Adds a command of the servers that has another name; `from` must have none yet. */
+void sentinel_rename_command(struct instance *group, struct slice from, struct slice to);
 void sentinel_set_down_after(struct instance *group, int64_t ms);
 
 /* From the file. NULL, or the reason. *duplicate: it is known already, and nothing has happened. */
