@@ -21,8 +21,8 @@ proc start_over {slot} {
     n 0 cluster flushslot $slot
     n 0 eval {for i = 1, 700 do redis.call('set', KEYS[1]..i, i) end} 1 [key_in $slot small]
 }
-# A migration of one moment that has sent some small keys, and none of the others; the target is frozen. If a step of the
-# view has reached one of them it begins again.
+# A migration of one moment that has sent some small keys, and none of the others; the target is frozen. If a step of
+# the view has reached one of them it begins again.
 proc freeze_before {slot others} {
     n 0 config set rdb-key-save-delay 100000
     while 1 {

@@ -25,8 +25,8 @@
  * only if its id is larger than that of the source: ids decrease along each chain of nodes that wait, and the last one
  * grants.
  *
- * The snapshot of a slot is of one moment: that at which the source forked a child process that writes it, or at which
- * the source wrote it itself, between two commands of clients (snapshot.h).
+ * The snapshot of a slot is of one moment, between two commands of clients: that at which the source wrote the slot, or
+ * at which it began a view of this and other slots (snapshot.h).
  *
  * Between our nodes the snapshot travels as fragments of an RDB file in place of commands. Before the snapshot the
  * source sends SYNCSLOTS CAPA slot-chunks to a node that says on the cluster bus that it knows it
@@ -63,7 +63,8 @@
  *     link.h            the link of a job, and what all files use of the machine
  *     source_link.c     the link of an export: dial, handshake, messages
  *     source_stream.c   the changes of the slots of an export, for its target
- *     snapshot.h        their keys, as the source sends them: snapshot.c, snapshot_write.c
+ *     snapshot.h        their keys, as the source sends them: snapshot.c, snapshot_write.c, snapshot_loans.c
+ *     command_pieces.h  an output whose requests another thread passes on
  *     target_link.c     the link of an import, and the keys of its slots
  *     chunk.c           chunks of a snapshot, at the target
  *     pull.h            chunks that are fetched by RDMA READ: pull_source.c, pull_target.c

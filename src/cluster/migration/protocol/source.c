@@ -365,7 +365,7 @@ static void pause_requested(struct migration_machine *m, struct slot_export *exp
     switch (export->state) {
     case EXPORT_SNAPSHOTTING:
         export_enter(m, export, EXPORT_SNAPSHOT_TAKEN);
-        break; /* the child may not be reaped yet */
+        break; /* the end of the snapshot may still be on its way */
     case EXPORT_REPLICATING: export_enter(m, export, EXPORT_PAUSE_REQUESTED); break;
     case EXPORT_SNAPSHOT_TAKEN:
     case EXPORT_PAUSE_REQUESTED: break;
