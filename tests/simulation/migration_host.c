@@ -104,7 +104,10 @@ void moving_snapshot_step(const struct node *node, struct slot_export *export) {
     job->snapshot_due = 0;
     send_value(node, &export->job, job->snapshot);
     moving_send((void *)(uintptr_t)node, &export->job, &eof);
-    export_snapshot_done(migrations_of(node), export, world_random(50) != 0, time_of(node));
+    if (world_random(50) != 0)
+        export_snapshot_done(migrations_of(node), export, time_of(node));
+    else
+        job_end_later(&export->job, "Failed to perform snapshot");
 }
 static void moving_cancel_snapshot(void *context, struct slot_export *export) {
     sim_job_of(&export->job)->snapshot_due = 0;

@@ -227,7 +227,7 @@ static struct slot_export *begin_export(unsigned features) {
     assert_string_equal(job_state_name(&export->job), "reading-establish-response");
     export_answered(&m, export, SLICE("+OK"), now);
     turn(export, "snapshotting");
-    export_snapshot_done(&m, export, true, now);
+    export_snapshot_done(&m, export, now);
     turn(export, "replicating");
     hear(export, VERB_REQUEST_PAUSE);
     turn(export, "failover-paused");

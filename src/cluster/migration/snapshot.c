@@ -129,7 +129,7 @@ static void finish_if_sent(struct snapshot *snapshot) {
     if (snapshot->export != export) return; /* a limit of the link's output has ended it */
     link_of(&export->job)->ahead = 0;
     snapshot_free(snapshot);
-    export_snapshot_done(&migrations, export, true, migration_now());
+    export_snapshot_done(&migrations, export, migration_now());
 }
 
 /* --- A target that takes nothing --- */

@@ -278,8 +278,11 @@ void snapshot_view_begin(struct snapshot *snapshot) {
     snapshot->view = data_view_start(server.keyspace, &snapshot->slots, &reader);
     snapshot_loans_begin();
     snapshot->writer.copies = true;
+    snapshot->stepped = UINT64_MAX; /* no command has added them */
     before_held_keys_change();
     snapshot->writer.copies = false;
+    if (!snapshot->export || !export_client(snapshot->export)) return; /* a module may have cancelled the job */
+    snapshot->stepped = export_client(snapshot->export)->conn->bytes_out + pending(snapshot);
 }
 
 /* Ends the view alone: the thread may have made more than is sent. */

@@ -271,8 +271,7 @@ enum outcome_answer {
 enum snapshot_start {
     SNAPSHOT_STARTED,
     SNAPSHOT_LATER,
-    SNAPSHOT_NOT_PULLED, /* chunks that are fetched are not possible; later without */
-    SNAPSHOT_FAILED
+    SNAPSHOT_NOT_PULLED /* chunks that are fetched are not possible; later without */
 };
 
 struct migration_effects {
@@ -390,7 +389,7 @@ void export_handshake_failed(struct migration_machine *m, struct slot_export *ex
 void export_received(struct migration_machine *m, struct slot_export *export, const struct slot_message *message,
                      int64_t now_ms);
 void export_link_lost(struct migration_machine *m, struct slot_export *export);
-void export_snapshot_done(struct migration_machine *m, struct slot_export *export, bool good, int64_t now_ms);
+void export_snapshot_done(struct migration_machine *m, struct slot_export *export, int64_t now_ms);
 /* `text`: for the log. */
 void export_outcome_answered(struct migration_machine *m, struct slot_export *export, enum outcome_answer answer,
                              struct slice text, int64_t now_ms);

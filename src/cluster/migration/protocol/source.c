@@ -340,17 +340,12 @@ static void begin_snapshot(struct migration_machine *m, struct slot_export *expo
     case SNAPSHOT_STARTED: export_enter(m, export, EXPORT_SNAPSHOTTING); break;
     case SNAPSHOT_LATER: break;
     case SNAPSHOT_NOT_PULLED: export->form = SNAPSHOT_CHUNKS; break;
-    case SNAPSHOT_FAILED: job_end_later(&export->job, "Failed to start snapshot"); break;
     }
 }
 
-void export_snapshot_done(struct migration_machine *m, struct slot_export *export, bool good, int64_t now_ms) {
+void export_snapshot_done(struct migration_machine *m, struct slot_export *export, int64_t now_ms) {
     must(export->state == EXPORT_SNAPSHOTTING || export->state == EXPORT_SNAPSHOT_TAKEN);
     m->now_ms = now_ms;
-    if (!good) {
-        job_end_later(&export->job, "Failed to perform snapshot");
-        return;
-    }
     if (!export->job.linked) return;
     export_enter(m, export, export->state == EXPORT_SNAPSHOT_TAKEN ? EXPORT_PAUSE_REQUESTED : EXPORT_REPLICATING);
     job_say(m, LOG_LEVEL_NOTICE, "Slot migration %s snapshot finished, starting streaming.", job_text(m, &export->job));
