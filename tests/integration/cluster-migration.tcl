@@ -255,7 +255,6 @@ start_cluster [list primaries 2 replicas 1 overrides {appendonly yes cluster-nod
     test "slots migrate while the source saves" {
         n 0 config set rdb-key-save-delay 100000
         n 0 bgsave
-        n 0 config set rdb-key-save-delay 0
         wait_for_condition 5000 {[dict get [node_info 0 persistence] rdb_bgsave_in_progress]}
         at_test_end {catch {n 0 bgsave cancel}}
         n 0 set [slot_tag 120]large [string repeat x 1000000]
@@ -263,6 +262,7 @@ start_cluster [list primaries 2 replicas 1 overrides {appendonly yes cluster-nod
         migrate 0 1 100 120
         migration_is 0 success
         n 0 bgsave cancel
+        n 0 config set rdb-key-save-delay 0
         assert_equal {1 1000000} [list [n 1 get [slot_tag 100]small] [n 1 strlen [slot_tag 120]large]]
         migrate 1 0 100 120
         migration_is 1 success

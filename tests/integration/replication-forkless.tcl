@@ -167,7 +167,7 @@ start_server [list no_rdma 1 overrides $forkless] {
     }
     proc held_clients {} {regexp -all { flags=b } [r -1 client list]}
 
-    foreach mode {pipe dual} {
+    foreach mode {stream dual} {
         use_mode $mode -1 0
 
         test "a client that changes a lent hash waits, and others do not, by $mode" {
