@@ -143,4 +143,3 @@ TEST_WITH(nothing_follows_a_failure, setup, teardown) {
     assert_false(pieces.out.failed);
     command_pieces_free(&pieces);
 }
-
