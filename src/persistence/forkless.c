@@ -5,6 +5,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "persistence/forkless_private.h"
+#include "persistence/lent_values.h"
 #include "persistence/persistence.h"
 #include "persistence/write_pause.h"
 #include "server/command/dispatch.h"
@@ -28,7 +29,7 @@ enum {
 
 static struct list running = LIST_INIT(running);
 size_t forkless_batch_parts = LENT_PARTS;
-size_t forkless_lend_min = FORKLESS_LEND_MIN, forkless_lend_min_changed = FORKLESS_LEND_MIN_CHANGED;
+size_t forkless_lend_min = FORKLESS_LEND_MIN, forkless_lend_min_changed = LENT_MIN_CHANGED;
 
 uint64_t forkless_keys(const struct background_save *save) {
     return save->forkless->keys_written;
@@ -196,7 +197,7 @@ static void log_counts(const struct forkless *f) {
 static void forkless_free(struct forkless *f) {
     forkless_threads_end(f);
     list_remove(&running, &f->link);
-    if (!running.len) forkless_filter(false);
+    lent_values_end();
     mem_free(f);
 }
 
@@ -360,6 +361,7 @@ int forkless_start(struct background_save *save) {
                                   &(struct data_view_reader){.entry = give_entry,
                                                              .lend = forkless_lend,
                                                              .recall = forkless_recall,
+                                                             .await = forkless_await,
                                                              .lend_min = forkless_lend_min,
                                                              .lend_min_changed = forkless_lend_min_changed,
                                                              .lend_batch = forkless_lend_batch,
@@ -374,7 +376,7 @@ int forkless_start(struct background_save *save) {
     deferred_output_copies(&f->out, true);
     if (f->view) before_held_keys_change();
     deferred_output_copies(&f->out, false);
-    forkless_filter(true);
+    lent_values_begin();
     if (!f->view) end_entries(f);
     if (server.loop) event_timer_set(server.loop, &f->timer, 1, forkless_turn);
     return 0;

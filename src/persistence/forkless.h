@@ -18,7 +18,7 @@
  *     a command       the serialization of the keys in its keys' parts, without compression: about a microsecond for
  *                     small values; or of a batch, by the reader or the main thread: about 0.1 ms, once for each batch
  *     large values    a client that changes a collection waits until it is serialized, if it is lent or has
- *                     FORKLESS_LEND_MIN_CHANGED allocations and more, and until it is written, but for the last
+ *                     LENT_MIN_CHANGED allocations and more, and until it is written, but for the last
  *                     forkless-buffer-limit bytes. A script or transaction holds the server for the serialization,
  *                     about 10 ms for 100,000 small members. A deleted collection takes its memory until then
  *     memory          slices pause while FORKLESS_BACKLOG bytes wait for the thread. Beyond forkless-buffer-limit,
@@ -52,7 +52,6 @@
 #include <stdint.h>
 
 enum { FORKLESS_SLICE_US = 100, FORKLESS_BACKLOG = 8 * 1024 * 1024, FORKLESS_LEND_MIN = 256 };
-enum { FORKLESS_LEND_MIN_CHANGED = 10000 };
 /* The thread reads collections of this number of allocations; what a command is about to change, of the second number.
  * Tests change them. */
 extern size_t forkless_lend_min, forkless_lend_min_changed;

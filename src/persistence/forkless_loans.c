@@ -5,6 +5,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "persistence/forkless_private.h"
+#include "persistence/lent_values.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
@@ -90,11 +91,12 @@ void forkless_lend(void *context, struct value_loan *loan) {
 }
 
 static void loan_over(struct value_loan *loan) {
-    bool awaited = loan->awaited;
-    data_view_loan_ended(loan);
-    if (!awaited) return;
-    forkless_hurry_all(false); /* clients that still wait ask again */
-    if (server.loop) clients_postponed_again();
+    if (loan->awaited) forkless_hurry_all(false); /* clients that still wait ask again */
+    lent_value_over(loan);
+}
+
+void forkless_await(void *context) {
+    forkless_hurry_all(true);
 }
 
 void forkless_recall(void *context, struct value_loan *loan) {
@@ -114,64 +116,4 @@ void forkless_collect(struct forkless *f) {
     if (!f->view) return;
     for (struct value_loan *loan; (loan = loan_find(f->view, loan_is_returned));) loan_over(loan);
     for (struct lent_batch *batch; (batch = data_view_returned_batch(f->view));) data_view_batch_ended(batch);
-}
-
-/* --- Clients --- */
-
-/* Whether a command may change the value of such a key in place. Commands of strings do not change collections, and
- * generic ones replace values. XREADGROUP counts as a reader of its keys, but changes their groups. */
-static bool changes_key(const struct command *command, uint32_t key_flags) {
-    return key_flags & KEY_RW || (command->spec->group == GROUP_STREAM && key_flags & KEY_RO);
-}
-
-static enum filter_answer lent_look(struct client *client, const struct command *command, int argc,
-                                    const struct slice *argv) {
-    switch (command->spec->group) {
-    case GROUP_LIST:
-    case GROUP_SET:
-    case GROUP_SORTED_SET:
-    case GROUP_HASH:
-    case GROUP_STREAM:
-    case GROUP_GEO: return FILTER_ASK;
-    default: return FILTER_PASS;
-    }
-}
-
-/* The value of a key is lent: what the reader has not begun, and takes little time, the main thread writes itself. The
- * reader buffers more of what a client waits for, as much as may wait at all. */
-static bool client_waits(struct value_loan *loan) {
-    bool little = loan->lending.state == LENDING_LENT && entry_allocations(loan->entry) < FORKLESS_LEND_MIN_CHANGED;
-    if ((little && !forkless_is_giving()) || loan_is_returned(loan)) {
-        loan->recall(loan);
-        return false;
-    }
-    loan->awaited = true;
-    forkless_hurry_all(true);
-    return true;
-}
-
-static enum filter_answer lent_ask(struct client *client, const struct command *command, int argc,
-                                   const struct slice *argv, const char **error) {
-    enum { KEYS = 16 }; /* the others wait in place */
-    struct key_position keys[KEYS];
-    if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
-    if (lent_look(client, command, argc, argv) == FILTER_PASS) return FILTER_PASS;
-    if (transaction_queued(client) >= 0) return FILTER_PASS; /* it is only queued */
-    int count = command_find_keys(command, argc, argv, keys, KEYS);
-    for (int i = 0; i < count && i < KEYS; i++) {
-        if (!changes_key(command, keys[i].flags)) continue;
-        struct value_loan *loan = data_view_lends(client->db, argv[keys[i].index]);
-        if (!loan || !client_waits(loan)) continue;
-        client_postpone(client);
-        return FILTER_HOLD;
-    }
-    return FILTER_PASS;
-}
-
-static struct command_filter lent_filter = {
-    .order = FILTER_PAUSE + 1, .flags = CMD_WRITE, .look = lent_look, .ask = lent_ask};
-
-void forkless_filter(bool on) {
-    dispatch_set_filter(&lent_filter, on);
-    if (!on && server.loop) clients_postponed_again();
 }

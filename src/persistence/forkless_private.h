@@ -98,7 +98,7 @@ void forkless_lend(void *context, struct value_loan *loan); /* as in struct data
 void forkless_recall(void *context, struct value_loan *loan);
 void forkless_collect(struct forkless *f); /* ends the loans that the reader has returned */
 void forkless_read(struct forkless *f, void (*run)(void *), void *arg); /* a job of the reader */
-void forkless_filter(bool on); /* makes clients wait that would change a lent value */
+void forkless_await(void *context);
 
 /* forkless_batches.c: as in struct data_view_reader */
 void forkless_lend_batch(void *context, struct lent_batch *batch);

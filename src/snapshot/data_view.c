@@ -365,6 +365,12 @@ size_t data_view_batches(const struct data_view *s) {
     return s->batches;
 }
 
+void data_view_await(struct value_loan *loan) {
+    const struct data_view *s = loan->owner;
+    loan->awaited = true;
+    if (s->reader.await) s->reader.await(s->reader.context);
+}
+
 size_t data_view_loans(const struct data_view *s) {
     return s->loans;
 }

@@ -100,6 +100,8 @@ struct data_view_reader {
      * entry itself if loan_take_back() succeeds and the snapshot is to be complete, and calls data_view_loan_ended().
      * Within lend() the loan may not be recalled yet. */
     void (*recall)(void *context, struct value_loan *loan);
+    /* A client waits for a loan that data_view_await() was called for. NULL: the reader does not care. */
+    void (*await)(void *context);
     /* entry_allocations() of the smallest value that is lent, by a step and by a change; or 256 times as many bytes. */
     size_t lend_min, lend_min_changed;
     /* The reader's thread calls lending_begin(), reads the entries, and calls lending_return() and lent_batch_drop().
@@ -126,6 +128,7 @@ struct lent_batch *data_view_returned_batch(struct data_view *view); /* NULL: no
 size_t data_view_batches(const struct data_view *view);              /* that have not ended */
 /* The loan was returned, or taken back. */
 void data_view_loan_ended(struct value_loan *loan);
+void data_view_await(struct value_loan *loan);
 size_t data_view_loans(const struct data_view *view); /* that have not ended */
 /* A command that is not executed yet may change the value of this key in place. Returns the earlier loan of it, or one
  * that the call makes: the command waits until a loan has ended, and asks again. NULL: it need not wait. */

@@ -7,6 +7,7 @@
 #include "lib/system/file.h"
 #include "lib/system/log.h"
 #include "persistence/forkless.h"
+#include "persistence/lent_values.h"
 #include "persistence/persistence.h"
 #include "server/process/child.h"
 #include "store/types.h"
@@ -183,7 +184,7 @@ static void a_file_has_the_keys_of_its_start(void **state) {
 static void lend_all(bool on) {
     small_tables(on);
     forkless_lend_min = on ? 1 : FORKLESS_LEND_MIN;
-    forkless_lend_min_changed = on ? 1 : FORKLESS_LEND_MIN_CHANGED;
+    forkless_lend_min_changed = on ? 1 : LENT_MIN_CHANGED;
 }
 static void a_file_has_what_commands_change_while_a_thread_reads_it(void **state) {
     uint64_t lent = forkless_stats().lent;

@@ -117,14 +117,12 @@ enum { COPY_BYTES_MAX = 1024 * 1024 /* of keys and values, at a time: they take 
 
 /* --- snapshot_loans.c --- */
 
-enum { LEND_MIN = 16, LEND_MIN_CHANGED = 10000 };
+enum { LEND_MIN = 16 };
 enum { READ_AHEAD = 1024 * 1024 /* bytes that the thread makes before they are sent */ };
 
 /* As in struct data_view_reader. */
 void snapshot_lend(void *context, struct value_loan *loan);
 void snapshot_recall(void *context, struct value_loan *loan);
-void snapshot_loans_begin(void); /* a view: clients wait that would change a lent value */
-void snapshot_loans_end(struct snapshot *snapshot);
 /* Ends the loans that the thread has returned, and notes whether clients wait for others. */
 void snapshot_loans_collect(struct snapshot *snapshot);
 bool snapshot_waits_for_loans(const struct snapshot *snapshot); /* the view cannot go on before */

@@ -13,6 +13,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
 #include "persistence/aof.h"
+#include "persistence/lent_values.h"
 #include "persistence/write_pause.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
@@ -189,12 +190,6 @@ void snapshot_reader_free(struct snapshot *snapshot) {
 
 /* --- Loans --- */
 
-static void loan_over(struct value_loan *loan) {
-    bool awaited = loan->awaited;
-    data_view_loan_ended(loan);
-    if (awaited && server.loop) clients_postponed_again(); /* those that still wait ask again */
-}
-
 /* A fragment, or a few commands, have it in one piece. */
 static bool is_little(const struct entry *entry) {
     return rdb_fragment_takes(entry) && snapshot_key_bytes(entry) <= COPY_BYTES_MAX;
@@ -226,7 +221,7 @@ void snapshot_recall(void *context, struct value_loan *loan) {
     } else {
         wait_for_return(snapshot, loan);
     }
-    loan_over(loan);
+    lent_value_over(loan);
 }
 
 static bool is_awaited(const struct value_loan *loan) {
@@ -235,7 +230,7 @@ static bool is_awaited(const struct value_loan *loan) {
 
 void snapshot_loans_collect(struct snapshot *snapshot) {
     if (!snapshot->view || !snapshot->reader) return;
-    for (struct value_loan *loan; (loan = loan_find(snapshot->view, loan_is_returned));) loan_over(loan);
+    for (struct value_loan *loan; (loan = loan_find(snapshot->view, loan_is_returned));) lent_value_over(loan);
     bool awaited = loan_find(snapshot->view, is_awaited) != NULL;
     if (awaited == snapshot->awaited) return;
     snapshot->awaited = awaited;
@@ -245,72 +240,4 @@ void snapshot_loans_collect(struct snapshot *snapshot) {
 bool snapshot_waits_for_loans(const struct snapshot *snapshot) {
     size_t loans = data_view_loans(snapshot->view);
     return loans >= LOANS_AHEAD || (loans && data_view_given(snapshot->view) == data_view_keys(snapshot->view));
-}
-
-/* --- Clients --- */
-
-/* Whether a command may change the value of such a key in place. Commands of strings do not change collections, and
- * generic ones replace values. XREADGROUP counts as a reader of its keys, but changes their groups. */
-static bool changes_key(const struct command *command, uint32_t key_flags) {
-    return key_flags & KEY_RW || (command->spec->group == GROUP_STREAM && key_flags & KEY_RO);
-}
-
-static enum filter_answer slot_loans_look(struct client *client, const struct command *command, int argc,
-                                          const struct slice *argv) {
-    switch (command->spec->group) {
-    case GROUP_LIST:
-    case GROUP_SET:
-    case GROUP_SORTED_SET:
-    case GROUP_HASH:
-    case GROUP_STREAM:
-    case GROUP_GEO: return FILTER_ASK;
-    default: return FILTER_PASS;
-    }
-}
-
-/* What the thread has not begun, and takes little time, the main thread writes itself. */
-static bool client_waits(struct value_loan *loan) {
-    bool little = loan->lending.state == LENDING_LENT && entry_allocations(loan->entry) < LEND_MIN_CHANGED;
-    little = little && !store_settings.saving; /* a module that saves its value runs the event loop */
-    if (little || loan_is_returned(loan)) {
-        loan->recall(loan);
-        return false;
-    }
-    loan->awaited = true;
-    return true;
-}
-
-static enum filter_answer slot_loans_ask(struct client *client, const struct command *command, int argc,
-                                         const struct slice *argv, const char **error) {
-    enum { KEYS = 16 }; /* the others wait in place */
-    struct key_position keys[KEYS];
-    if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
-    if (slot_loans_look(client, command, argc, argv) == FILTER_PASS) return FILTER_PASS;
-    if (transaction_queued(client) >= 0) return FILTER_PASS; /* it is only queued */
-    int count = command_find_keys(command, argc, argv, keys, KEYS);
-    for (int i = 0; i < count && i < KEYS; i++) {
-        if (!changes_key(command, keys[i].flags)) continue;
-        struct value_loan *loan = data_view_lends(client->db, argv[keys[i].index]);
-        if (!loan || !client_waits(loan)) continue;
-        client_postpone(client);
-        return FILTER_HOLD;
-    }
-    return FILTER_PASS;
-}
-
-/* A save without fork has such a filter, which comes first, and knows the loans of all. */
-static struct command_filter slot_loans_filter = {
-    .order = FILTER_PAUSE + 2, .flags = CMD_WRITE, .look = slot_loans_look, .ask = slot_loans_ask};
-static size_t views;
-
-void snapshot_loans_begin(void) {
-    views++;
-    dispatch_set_filter(&slot_loans_filter, true);
-}
-void snapshot_loans_end(struct snapshot *snapshot) {
-    must(views > 0);
-    snapshot->awaited = false;
-    if (--views) return;
-    dispatch_set_filter(&slot_loans_filter, false);
-    if (server.loop) clients_postponed_again();
 }

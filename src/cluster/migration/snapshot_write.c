@@ -15,6 +15,7 @@
 #include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "persistence/aof.h"
+#include "persistence/lent_values.h"
 #include "persistence/persistence.h"
 #include "persistence/write_pause.h"
 #include "resp/request.h"
@@ -269,14 +270,14 @@ void snapshot_view_begin(struct snapshot *snapshot) {
                                       .lend = snapshot_lend,
                                       .recall = snapshot_recall,
                                       .lend_min = LEND_MIN,
-                                      .lend_min_changed = LEND_MIN_CHANGED,
+                                      .lend_min_changed = LENT_MIN_CHANGED,
                                       .context = snapshot};
     for (unsigned slot = 0; (slot = slot_bitmap_next(&snapshot->slots, slot, true)) < HASH_SLOTS; slot++)
         source_stream_slot(snapshot->export, slot);
     snapshot->phase = SNAPSHOT_VIEWS;
     snapshot->last.db = -1;
     snapshot->view = data_view_start(server.keyspace, &snapshot->slots, &reader);
-    snapshot_loans_begin();
+    lent_values_begin();
     snapshot->writer.copies = true;
     snapshot->stepped = UINT64_MAX; /* no command has added them */
     before_held_keys_change();
@@ -290,7 +291,8 @@ static void view_over(struct snapshot *snapshot) {
     if (!snapshot->view) return;
     data_view_end(snapshot->view);
     snapshot->view = NULL;
-    snapshot_loans_end(snapshot);
+    snapshot->awaited = false;
+    lent_values_end();
 }
 
 void snapshot_view_end(struct snapshot *snapshot) {
