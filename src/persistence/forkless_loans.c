@@ -6,9 +6,6 @@
 #include "lib/system/must.h"
 #include "persistence/forkless_private.h"
 #include "persistence/lent_values.h"
-#include "server/clients/client.h"
-#include "server/clients/transactions.h"
-#include "server/command/dispatch.h"
 #include "server/server.h"
 #include <errno.h>
 

@@ -15,9 +15,6 @@
 #include "persistence/aof.h"
 #include "persistence/lent_values.h"
 #include "persistence/write_pause.h"
-#include "server/clients/client.h"
-#include "server/clients/transactions.h"
-#include "server/command/dispatch.h"
 #include "server/server.h"
 #include <pthread.h>
 #include <stdatomic.h>
