@@ -5,9 +5,7 @@
  * changing it. Strings that are worth compressing stay uncompressed in the batch, with their positions;
  * deferred_batch_write() compresses them.
  *
- * The writer may be another thread, too, that reads a large value in place (store/loan.h). Small values are copied by
- * the main thread: that is a small part of the work that compression, checksum and file are, and needs no handshake for
- * each of them.
+ * The writer is the main thread, or another one that reads values in place (store/loan.h).
  *
  * A batch belongs to one thread at a time. */
 #pragma once
