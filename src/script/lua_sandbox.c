@@ -37,7 +37,8 @@ static int refuse_raw_write(lua_State *lua) {
     return lua_error(lua);
 }
 
-void lua_make_read_only(lua_State *lua) {
+/* Replaces the table on top of the stack by a read-only one. */
+static void lua_make_read_only(lua_State *lua) {
     lua_newtable(lua);
     lua_createtable(lua, 1, 3);
     lua_pushvalue(lua, -3);

@@ -66,7 +66,6 @@ extern struct lua_registration *lua_registering; /* NULL: no library is being lo
 /* The table on top of the stack becomes read-only, and a read of what it does not have raises an error. */
 void lua_make_globals(lua_State *lua);
 void lua_sandbox_open(lua_State *lua, enum lua_vm_kind kind);
-void lua_make_read_only(lua_State *lua);            /* replaces the table on top of the stack by a read-only one */
 bool lua_push_protected(lua_State *lua, int index); /* pushes the table behind a read-only one; false: not read-only */
 void lua_sandbox_reset(lua_State *lua);             /* after each run: the collector's settings */
 int lua_load_text(lua_State *lua, struct slice text, const char *chunk_name); /* rejects bytecode */

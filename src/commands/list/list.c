@@ -15,7 +15,8 @@ static bool find_list(struct call *call, struct entry **entry) {
     *entry = find_read(call, call->argv[1]);
     return type_ok(call, *entry, TYPE_LIST);
 }
-bool find_list_write(struct call *call, struct slice key, struct entry **entry) {
+/* Finds a list for writing; NULL: no such key. False: the key has another type; replied with the error. */
+static bool find_list_write(struct call *call, struct slice key, struct entry **entry) {
     *entry = find_write(call, key);
     return type_ok(call, *entry, TYPE_LIST);
 }
