@@ -88,13 +88,15 @@ void forkless_lend_batch(void *context, struct lent_batch *batch) {
     reading->keys = f->reservation.keys;
     int error = wanted ? place(f, reading) : 0;
     if (error) f->error = error;
+    f->gave_much = true;
     if (!wanted || error) {
         bool taken = lending_take_back(&batch->lending);
         must(taken);
+        lent_batch_drop(batch); /* the thread does not get it */
         data_view_batch_ended(batch);
+        mem_free(reading);
+        return;
     }
-    f->gave_much = true;
-    if (server.is_child) return; /* it has no threads; see forkless_counts() */
     atomic_fetch_add(&f->batches, 1);
     forkless_read(f, read_batch, reading);
 }

@@ -77,13 +77,13 @@ void forkless_lend(void *context, struct value_loan *loan) {
     int error = wanted ? lend(f, loan, reading) : 0;
     if (error) f->error = error;
     if (!wanted || error) {
-        bool taken = loan_take_back(loan);
-        must(taken);
+        loan_refuse(loan);
         data_view_loan_ended(loan);
-    } else {
-        f->by_reader++, forkless_lent++;
+        memory_output_free(&reading->head);
+        mem_free(reading);
+        return;
     }
-    if (server.is_child) return; /* it has no threads; see forkless_counts() */
+    f->by_reader++, forkless_lent++;
     forkless_read(f, read_loan, reading);
 }
 

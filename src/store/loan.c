@@ -70,6 +70,12 @@ bool loan_begin(struct value_loan *loan) {
     return began;
 }
 
+void loan_refuse(struct value_loan *loan) {
+    bool taken = loan_take_back(loan);
+    must(taken);
+    loan_drop(loan);
+}
+
 void loan_return(struct value_loan *loan) {
     lending_return(&loan->lending);
     loan_drop(loan);

@@ -59,6 +59,7 @@ struct value_loan {
 struct value_loan *loan_new(const struct entry *entry, int db, void (*recall)(struct value_loan *loan), void *owner);
 /* On the thread. False: it was taken back, and is gone. */
 bool loan_begin(struct value_loan *loan);
+void loan_refuse(struct value_loan *loan); /* main thread: no thread gets it, and loan_end() follows */
 void loan_return(struct value_loan *loan); /* on the thread, which does not use it afterwards */
 static inline bool loan_take_back(struct value_loan *loan) {
     return lending_take_back(&loan->lending);

@@ -196,8 +196,7 @@ void snapshot_lend(void *context, struct value_loan *loan) {
     struct snapshot *snapshot = context;
     bool wanted = !server.is_child && !snapshot->failed && !snapshot->giving && snapshot->export;
     if (!wanted || is_little(loan->entry) || !reader_start(snapshot)) {
-        bool taken = loan_take_back(loan);
-        must(taken);
+        loan_refuse(loan);
         snapshot_give(context, loan->db, loan->entry);
         data_view_loan_ended(loan);
         return;
