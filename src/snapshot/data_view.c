@@ -161,6 +161,7 @@ static bool lend_parts(struct data_view *s) {
     if (!most || most > LENT_PARTS) most = LENT_PARTS;
     struct lent_batch *batch = mem_alloc(sizeof *batch);
     *batch = (struct lent_batch){.owner = s, .view = view, .db = view->db};
+    s->at = parts_settle(view->parts, s->at);
     unsigned slot = s->at.slot, visits = 0;
     while (s->at.number < count && visits++ < VISITS && batch->parts < most && batch->work < LENT_WORK) {
         struct part part = s->at;

@@ -155,16 +155,15 @@ bool parts_find(const struct key_parts *parts, struct slice key, struct part *pa
     return true;
 }
 
-/* The slot of a part, or of the first one after the part's slot. */
-static struct part part_settle(const struct key_parts *parts, struct part part) {
+struct part parts_settle(const struct key_parts *parts, struct part part) {
     while (part.slot < parts->tables && part.number >= parts->first[part.slot + 1]) part.slot++;
     return part;
 }
 struct part parts_next(const struct key_parts *parts, struct part part) {
     must_less(part.number, parts_count(parts));
-    part = part_settle(parts, part);
+    part = parts_settle(parts, part);
     part.number++;
-    return part_settle(parts, part);
+    return parts_settle(parts, part);
 }
 
 struct part_entries {
@@ -186,7 +185,7 @@ static const struct key_tables *part_tables(const struct key_parts *parts, struc
 void parts_visit(const struct key_parts *parts, struct part part, void (*visit)(void *context, struct entry *entry),
                  void *context) {
     struct part_entries entries = {visit, context};
-    part = part_settle(parts, part);
+    part = parts_settle(parts, part);
     key_tables_visit_part(part_tables(parts, part), part.slot, table_parts(parts, part.slot),
                           part.number - parts->first[part.slot], part_entry, &entries);
 }
@@ -202,7 +201,7 @@ static void prefetch_values(const struct key_parts *parts, struct part part) {
                                prefetch_value);
 }
 void parts_prefetch(const struct key_parts *parts, struct part part) {
-    part = part_settle(parts, part);
+    part = parts_settle(parts, part);
     prefetch_entries(parts, part);
     prefetch_values(parts, part);
 }
@@ -210,7 +209,7 @@ void parts_prefetch(const struct key_parts *parts, struct part part) {
 void parts_prefetch_next(const struct key_parts *parts, struct part part) {
     size_t count = parts_count(parts);
     if (part.number % PREFETCHED) return;
-    part = part_settle(parts, part);
+    part = parts_settle(parts, part);
     for (int i = 0; i < 2 * PREFETCHED && part.number < count; i++, part = parts_next(parts, part)) {
         if (i < PREFETCHED)
             prefetch_values(parts, part);

@@ -37,6 +37,8 @@ void parts_left(struct key_parts *parts, int slot, struct departed *tables);
 
 /* The part of a key of the database. False: none, the key is in no part or its part has left the database. */
 bool parts_find(const struct key_parts *parts, struct slice key, struct part *part);
+/* The slot of the first part, {0, 0}, may have no parts: the same part with its own slot. */
+struct part parts_settle(const struct key_parts *parts, struct part part);
 /* The part after this one; its number may be parts_count(). {0, 0} is the first. */
 struct part parts_next(const struct key_parts *parts, struct part part);
 /* Visits each entry of a part once. `visit` must not change the store. */

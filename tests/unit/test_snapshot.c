@@ -146,6 +146,32 @@ static void tables_that_a_batch_is_not_of_are_not_kept(void **state) {
     assert_int_equal(departed_memory(), 0);
 }
 
+/* Its tables stay until the batch is read, also if it is the first one and lower slots have no keys. */
+static void a_slot_may_be_dropped_while_a_batch_has_its_keys(void **state) {
+    if (!db_is_per_slot(client->db)) return;
+    for (int i = 0; i < 50; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "SET {tag}%d first", i);
+        run(line);
+    }
+    unsigned slot = hash_slot(SLICE("{tag}"));
+    do {
+        if (snapped[0].snapshot) snapped_end(&snapped[0]);
+        snapped_start(&snapped[0], NULL);
+    } while (!snapped[0].lends);
+    while (!snapped[0].batch_count) data_view_lend_step(snapped[0].snapshot);
+    assert_int_equal(snapped[0].batches[0]->slot, slot);
+    assert_false(snapped_read(&snapped[0], 0));
+    keyspace_drop_slot(server.keyspace, slot, false);
+    for (int i = 50; i < 100; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "SET {tag}%d other", i);
+        run(line);
+    }
+    while (snapped[0].snapshot) snapped_step(&snapped[0], 0);
+    assert_int_equal(differing, 0);
+}
+
 /* A small collection of long members is lent alone, and a batch has few collections of some kilobytes. */
 static void a_batch_takes_little_time(void **state) {
     char line[5000];
@@ -179,6 +205,7 @@ int main(void) {
                                        snapshot_test(a_batch_is_read_before_one_of_its_entries_changes),
                                        snapshot_test(tables_of_flushed_keys_are_freed_with_their_last_batch),
                                        snapshot_test(tables_that_a_batch_is_not_of_are_not_kept),
+                                       snapshot_test(a_slot_may_be_dropped_while_a_batch_has_its_keys),
                                        snapshot_test(a_batch_takes_little_time),
                                        snapshot_test(a_snapshot_has_the_keys_of_its_start),
                                        snapshot_test(so_it_has_when_databases_are_emptied_swapped_and_replaced),
