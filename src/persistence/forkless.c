@@ -270,6 +270,7 @@ static uint64_t wait_for_writer(struct forkless *f, size_t limit) {
 static uint64_t turn(struct forkless *f) {
     f->wake_below = 0;
     forkless_collect(f);
+    if (f->held) forkless_hold(f, true, write_pause_limit()); /* which may have changed */
     if (f->waiting <= write_pause_resume()) write_pause_end(&f->paused);
     if (!f->view) {
         if (!f->ended) return WAIT_US;

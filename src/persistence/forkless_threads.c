@@ -22,10 +22,11 @@ void forkless_stop_threads(struct forkless *f) {
 }
 
 void forkless_hold(struct forkless *f, bool held, size_t limit) {
-    if (f->held == held) return;
+    if (limit < READ_AHEAD) limit = READ_AHEAD;
+    if (f->held == held && f->held_limit == limit) return;
     pthread_mutex_lock(&f->lock);
     f->held = held;
-    f->held_limit = limit > READ_AHEAD ? limit : READ_AHEAD;
+    f->held_limit = limit;
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
 }

@@ -504,6 +504,27 @@ start_faulty_server {save ""} {
         faults
     }
 
+    test "a client that waits for a large value goes on when forkless-buffer-limit is raised" {
+        r flushall
+        r eval {for i = 1, 40000 do redis.call('hset', 'hash', i, ARGV[1]) end} 0 [string repeat x 300]
+        set digest [r debug digest]
+        r config set forkless-buffer-limit 1mb
+        faults "write */temp-*.rdb slow 1000"
+        r bgsave forkless
+        set c [new_client -deferring 1]
+        # What is left of it is more than may wait.
+        wait_for_condition 10000 {[field forkless_waiting_bytes] > 3000000}
+        $c hset hash 1 changed
+        wait_for_condition 10000 {[regexp { flags=b } [r client list]]}
+        r config set forkless-buffer-limit 256mb
+        assert_equal 0 [$c -read]
+        assert_morethan [field forkless_waiting_bytes] 6000000
+        faults
+        r config set forkless-buffer-limit 1mb
+        wait_saved
+        assert_equal $digest [loaded_digest]
+    }
+
     test "at maxmemory large values that wait for the disk do not make the server evict others" {
         r flushall
         r config set maxmemory 0 maxmemory-policy allkeys-random forkless-buffer-limit 64mb rdbcompression no

@@ -227,10 +227,9 @@ static bool is_awaited(const struct value_loan *loan) {
 void snapshot_loans_collect(struct snapshot *snapshot) {
     if (!snapshot->view || !snapshot->reader) return;
     for (struct value_loan *loan; (loan = loan_find(snapshot->view, loan_is_returned));) lent_value_over(loan);
-    bool awaited = loan_find(snapshot->view, is_awaited) != NULL;
-    if (awaited == snapshot->awaited) return;
-    snapshot->awaited = awaited;
-    reader_set_most(snapshot->reader, reader_limit(snapshot));
+    snapshot->awaited = loan_find(snapshot->view, is_awaited) != NULL;
+    size_t most = reader_limit(snapshot);
+    if (snapshot->reader->most != most) reader_set_most(snapshot->reader, most);
 }
 
 bool snapshot_waits_for_loans(const struct snapshot *snapshot) {
