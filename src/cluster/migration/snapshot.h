@@ -88,7 +88,7 @@ void snapshot_step(void); /* at the end of each turn: sends more */
 
 /* --- snapshot_write.c --- */
 
-enum { PATIENCE_US = 1000000, LIMITS_MAX = 4 };
+enum { PATIENCE_US = 2000000, LIMITS_MAX = 4 };
 
 enum copy_result {
     COPY_GOES_ON, /* the time is over */
