@@ -44,7 +44,6 @@ static void write_batch(struct forkless *f, const struct batch_reading *reading)
         if (i + AHEAD < batch->count) entry_prefetch_value(batch->entry[i + AHEAD]);
         write_entry(f, reading, i);
     }
-    deferred_output_flush(&f->lent);
 }
 
 static void read_batch(void *arg) {
@@ -62,7 +61,9 @@ static void read_batch(void *arg) {
     }
     lent_batch_drop(batch);
     mem_free(reading);
-    if (atomic_fetch_sub(&f->batches, 1) - 1 <= FORKLESS_BATCHES_AHEAD / 2) forkless_wake_main();
+    size_t left = atomic_fetch_sub(&f->batches, 1) - 1;
+    if (left <= FORKLESS_BATCHES_AHEAD / 2) forkless_wake_main();
+    if (!left) deferred_output_flush(&f->lent); /* otherwise the next one fills it */
 }
 
 /* --- The main thread --- */

@@ -97,11 +97,13 @@ static void begin_reader(void *arg) {
 
 static void pass_batch(void *arg) {
     struct deferred_batch *batch = arg;
-    const struct forkless *f = batch->owner;
+    struct forkless *f = batch->owner;
+    deferred_output_flush(&f->lent); /* it precedes */
     background_worker_submit(f->writer, write_batch, batch);
 }
 static void pass_end(void *arg) {
-    const struct forkless *f = arg;
+    struct forkless *f = arg;
+    deferred_output_flush(&f->lent);
     background_worker_submit(f->writer, end_sink, arg);
 }
 
