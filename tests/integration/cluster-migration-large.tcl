@@ -161,13 +161,10 @@ start_cluster [list primaries 2 replicas 1 overrides {cluster-node-timeout 20000
         big_hash 0 $h 300000
         freeze_before 7 $h
         set from [node_log_size 0]
-        set begun [clock milliseconds]
         n 0 hset $h f1 changed
-        set took [expr {[clock milliseconds] - $begun}]
         migration_is 0 failed
         assert_equal "The target kept writes waiting during the snapshot" [dict get [migration 0] message]
         assert [log_has "taken nothing for 2" $from [node_level 0]]
-        assert_lessthan $took 6000
         go_on
         migration_is 1 failed
         assert_equal changed [n 0 hget $h f1]

@@ -12,6 +12,16 @@ proc fill {round} {
     }
     r set huge [value 3000000 $round]
 }
+# Values are overwritten in place, deleted and allocated anew, while a reader of the former ones waits.
+proc replace_all {} {
+    fill after
+    for {set i 0} {$i < 64} {incr i 2} {r del large:$i}
+    for {set i 1} {$i < 64} {incr i 2} {r append large:$i tail; r setrange large:$i 0 XXXX}
+    fill again
+    r del huge
+    r flushdb async
+    fill last
+}
 
 start_server {} {
     test "a snapshot holds values in registered memory as they were at its start, whatever clients do meanwhile" {
@@ -20,14 +30,7 @@ start_server {} {
         set digest [r debug digest]
         r config set rdb-key-save-delay 1000000000
         assert_equal "Background saving started" [r bgsave]
-        # Overwritten in place, deleted and allocated anew, while the save waits.
-        fill after
-        for {set i 0} {$i < 64} {incr i 2} {r del large:$i}
-        for {set i 1} {$i < 64} {incr i 2} {r append large:$i tail; r setrange large:$i 0 XXXX}
-        fill again
-        r del huge
-        r flushdb async
-        fill last
+        replace_all
         assert_equal 1 [saving]
         r config set rdb-key-save-delay 0
         wait_for_condition 30000 {[saving] eq "0"}
@@ -69,14 +72,7 @@ start_server {} {
         set c [new_client]
         $c script debug yes
         assert_match "*Stopped at 1*" [$c eval $script 0]
-        # Overwritten in place, deleted and allocated anew, while the session waits.
-        fill after
-        for {set i 0} {$i < 64} {incr i 2} {r del large:$i}
-        for {set i 1} {$i < 64} {incr i 2} {r append large:$i tail; r setrange large:$i 0 XXXX}
-        fill again
-        r del huge
-        r flushdb async
-        fill last
+        replace_all
         $c -send continue
         $c -read
         assert_equal $sums [$c -read]
